@@ -1,0 +1,1 @@
+"""The demonstration: a real model on the software Kunlun."""

@@ -1,0 +1,28 @@
+"""Events of this package: structlog on top of the host's logging.
+
+Events go through a standard logger, so they appear once, in the host's own format. Nothing global
+is configured: neither structlog's defaults nor the root logger nor any handler.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+
+def get_logger(name: str = "kunhook") -> Any:
+    """A structlog logger bound to the standard logger ``name``."""
+    import structlog
+
+    return structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True, repr_native_str=False),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,123 @@
+"""Load a plugin and read its implementations, refusing what could only half work."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pluggy
+
+from hookspecs import HOOKS, PROJECT, SPEC_MODULES, SPEC_VERSION, ImplMarks, PluginInfo, impl_marks
+from kunhook.discovery import Candidate
+from kunhook.errors import KunhookError, nearest
+
+_UNSUPPORTED_OPTIONS = ("wrapper", "hookwrapper", "tryfirst", "trylast", "specname")
+
+
+class Implementation(msgspec.Struct, frozen=True, kw_only=True):
+    """One plugin's answer to one hook: the function, not yet asked."""
+
+    hook: str
+    plugin: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    marks: ImplMarks
+
+    def ask(self, **available: Any) -> Any:
+        """Call the function with the arguments it takes."""
+        return self.function(**{name: available[name] for name in self.arguments})
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin that was loaded and accepted."""
+
+    candidate: Candidate
+    info: PluginInfo
+    implementations: tuple[Implementation, ...]
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A plugin manager that knows every hook specification."""
+    manager = pluggy.PluginManager(PROJECT)
+    for module in SPEC_MODULES:
+        manager.add_hookspecs(module)
+    return manager
+
+
+def load(candidate: Candidate) -> Any:
+    """Import the object an entry point names. Whatever the import raises comes through."""
+    module, _, attribute = candidate.value.partition(":")
+    target: Any = importlib.import_module(module.strip())
+    for name in filter(None, attribute.strip().split(".")):
+        target = getattr(target, name)
+    return target
+
+
+def register(manager: pluggy.PluginManager, candidate: Candidate, plugin: Any) -> Registration:
+    """Check a loaded plugin and register it with pluggy.
+
+    Every check runs before pluggy sees the plugin, so a refused plugin leaves nothing behind.
+
+    Raises:
+        KunhookError: an implementation with a name no spec has, an unknown argument, a default
+            value, ``*args``, ``async``, or an option of pluggy that has no meaning here. The text
+            names file and line.
+    """
+    info = getattr(plugin, "plugin_info", None) or PluginInfo()
+    if not isinstance(info, PluginInfo):
+        raise KunhookError(
+            f"plugin {candidate.name!r} ({candidate.value}): plugin_info is a {type(info).__name__}, "
+            f"not a hookspecs.PluginInfo."
+        )
+    implementations = []
+    for name in dir(plugin):
+        options = manager.parse_hookimpl_opts(plugin, name)
+        if options is None:
+            continue
+        function = getattr(plugin, name)
+        arguments = _checked(candidate.name, name, function, options, info)
+        implementations.append(
+            Implementation(
+                hook=name,
+                plugin=candidate.name,
+                function=function,
+                arguments=arguments,
+                marks=impl_marks(function),
+            )
+        )
+    manager.register(plugin, candidate.name)
+    return Registration(candidate=candidate, info=info, implementations=tuple(implementations))
+
+
+def _checked(plugin: str, name: str, function: Any, options: Any, info: PluginInfo) -> tuple[str, ...]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    where = f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+    def refuse(why: str) -> KunhookError:
+        return KunhookError(f"{where}: plugin {plugin!r}, hook {name!r}: {why}")
+
+    spec = HOOKS.get(name)
+    if spec is None:
+        if info.spec_version > SPEC_VERSION:
+            raise refuse(f"needs contract version >= {info.spec_version}, this is {SPEC_VERSION}. Upgrade kunhook.")
+        raise refuse(f"no specification has this name. {nearest(name, HOOKS)}")
+    for option in _UNSUPPORTED_OPTIONS:
+        if options.get(option):
+            raise refuse(f"{option} has no meaning here; use hookimpl(before=..., after=..., replaces=...).")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise refuse("an implementation is a plain function, not an async one.")
+    if inspect.isgeneratorfunction(function):
+        raise refuse("an implementation is a plain function, not a generator.")
+    arguments = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise refuse(f"*{parameter.name} would never be filled. The hook is {spec.signature}.")
+        if parameter.name not in spec.arguments:
+            raise refuse(f"unknown argument {parameter.name!r}. The hook is {spec.signature}.")
+        if parameter.default is not parameter.empty:
+            raise refuse(f"argument {parameter.name!r} has a default, which would never be replaced. Remove it.")
+        arguments.append(parameter.name)
+    return tuple(arguments)

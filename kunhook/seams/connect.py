@@ -1,0 +1,185 @@
+"""Connect the plan to SGLang, at the moments SGLang gives us, and read every connection back.
+
+Four moments: plugins are loaded (every process SGLang loads plugins in), server arguments are
+resolved (launcher), a worker imports its model runner, a model has been loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from hookspecs import HOOKS, Asked
+from kunhook import bound as bound_module
+from kunhook import discovery, manifest, processes
+from kunhook.bound import Bound
+from kunhook.errors import KunhookError, StartupError, describe
+from kunhook.log import get_logger
+from kunhook.seams import arguments, platform_reads, registries
+from kunhook.seams.readback import Readbacks
+
+_readbacks = Readbacks()
+
+
+def on_load() -> None:
+    """Plugins are loaded: names become choices of the command line, the platform is read back."""
+    _refuse_rival_platform()
+    bound = bound_module.current()
+    if bound is None:
+        return
+    platform_reads.check(bound, _readbacks, worker=False)
+    registries.add_choices(bound, _readbacks)
+    registries.add_workarounds(bound, _readbacks)
+    _refuse_unconnected(bound)
+    _report(bound)
+
+
+def on_server_args(server_args: Any) -> None:
+    """The launcher resolves its arguments."""
+    bound = _bound()
+    with _stopping():
+        registries.add_choices(bound, _readbacks)
+        applied = arguments.apply(bound, server_args)
+        for name in bound.plan.named("get_server_arg_defaults"):
+            if name in applied:
+                _readbacks.took("get_server_arg_defaults", name, f"applied {applied[name]!r}")
+            else:
+                _readbacks.unused("get_server_arg_defaults", name, "the user chose a value")
+        for hook in ("get_launch_env", "check_server_args"):
+            _readbacks.called(hook, bound)
+        _report(bound)
+
+
+def on_worker() -> None:
+    """A worker imports its model runner: everything that needs SGLang's layers is connected now."""
+    bound = _bound()
+    with _stopping():
+        platform_reads.check(bound, _readbacks, worker=True)
+        registries.register_attention(bound, _readbacks)
+        registries.register_operators(bound, _readbacks)
+        registries.register_storage(bound, _readbacks)
+        registries.check_quantization(bound, _readbacks)
+        _call("init_backend", bound)
+        _report(bound)
+    get_logger().info(
+        "hooks active",
+        device=bound.plan.device.device if bound.plan.device else "",
+        digest=bound.plan.digest,
+        active=_readbacks.count(),
+    )
+
+
+def on_model(model: Any) -> None:
+    """A model has been loaded in this worker."""
+    bound = _bound()
+    with _stopping():
+        _call("post_load_model", bound, model=model)
+        _report(bound)
+
+
+def _call(hook: str, bound: Bound, **available: Any) -> None:
+    for implementation in bound.plan.calls.get(hook, ()):
+        try:
+            implementation.ask(**available)
+        except KunhookError:
+            raise
+        except Exception as error:
+            raise KunhookError(f"plugin {implementation.plugin!r}, hook {hook}: {describe(error)}") from error
+    _readbacks.called(hook, bound)
+
+
+def _bound() -> Bound:
+    bound = bound_module.current()
+    if bound is None:
+        raise StartupError("SGLang calls the platform, but this process composed no plan.")
+    return bound
+
+
+class _stopping:  # noqa: N801 - reads as a statement
+    """Turn our errors into the end of the process; SGLang would log them and go on."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, KunhookError):
+            raise StartupError(str(error)) from error
+
+
+def _refuse_rival_platform() -> None:
+    """Another distribution may hold our platform name; SGLang then takes one of them silently."""
+    if bound_module.current() is not None:
+        return
+    selected = os.environ.get("SGLANG_PLATFORM")
+    rivals = [
+        point
+        for point in discovery.announcements()
+        if point.group == discovery.PLATFORM_GROUP and point.name == selected
+    ]
+    ours = [point for point in rivals if point.distribution == "kunhook"]
+    if ours and len(rivals) > 1:
+        named = " and ".join(f"{point.distribution} {point.version} ({point.value})" for point in rivals)
+        raise KunhookError(
+            f"platform {selected!r} is registered by {named}. SGLang silently took one of them. "
+            f"Uninstall the one you do not want."
+        )
+
+
+def _refuse_unconnected(bound: Bound) -> None:
+    """Hooks of the contract that this version has no connection for must not be lost in silence."""
+    for hook in ("get_host_allocator", "get_kv_transfer"):
+        for key in bound.plan.named(hook):
+            raise KunhookError(
+                f"{bound.source(hook, key)}: SGLang has no official seam for it and this version of kunhook "
+                f"connects none. Disable the plugin's hook by disabling the plugin."
+            )
+
+
+def _report(bound: Bound) -> None:
+    """Write the manifest of this process."""
+    plan = bound.plan
+    pid = os.getpid()
+    manifest.write(
+        manifest.Manifest(
+            pid=pid,
+            started=processes.start_time(pid) or time.time(),
+            launcher=processes.launcher_pid(),
+            digest=plan.digest,
+            device=plan.device.device if plan.device else "",
+            profile=plan.profile.name,
+            hooks=tuple(_live_hooks(bound)),
+            metrics=_metrics(bound),
+        )
+    )
+
+
+def _live_hooks(bound: Bound) -> Iterable[manifest.LiveHook]:
+    for row in bound.plan.rows:
+        state, why = row.state.value, row.why
+        if state == "active":
+            state, why = _readbacks.state_of(row.hook, row.key.partition("@")[0], why)
+        yield manifest.LiveHook(
+            hook=row.hook,
+            key=row.key,
+            plugin=row.plugin,
+            distribution=row.distribution,
+            version=row.version,
+            state=state,
+            why=why,
+            seam=row.seam,
+        )
+
+
+def _metrics(bound: Bound) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for implementation in bound.plan.calls.get("collect_metrics", ()):
+        try:
+            for metric in implementation.ask() or ():
+                values[f"{implementation.plugin}.{metric.name}"] = metric.value
+        except Exception as error:
+            get_logger().warning("metrics left out", plugin=implementation.plugin, error=describe(error))
+    if HOOKS["collect_metrics"].marks.asked is Asked.REPORT and "collect_metrics" in bound.plan.calls:
+        _readbacks.called("collect_metrics", bound)
+    return values

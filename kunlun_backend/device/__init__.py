@@ -1,0 +1,1 @@
+"""Plugin ``kunlun-device``: find the Kunlun, name it to SGLang, prepare the process."""

@@ -1,0 +1,1 @@
+"""Plugin ``kunlun-xccl``: communication between ranks."""
