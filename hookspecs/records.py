@@ -30,6 +30,8 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
         device: name of the device the plugin drives; None when it works on any device.
         sglang: version range of SGLang it supports, as a PEP 440 specifier.
         requires: distributions it needs, as PEP 508 requirements. They are checked, not imported.
+        libraries: modules of the vendor's runtime. ``kunhook doctor libraries`` imports those that
+            are installed, each in a process of its own.
         spec_version: newest contract version whose hooks the plugin uses.
     """
 
@@ -37,6 +39,7 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     sglang: str = ""
     requires: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
     spec_version: int = 1
 
 

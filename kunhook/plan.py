@@ -59,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         device: the detection that won; None when no device is present.
         detections: every detection, in order.
+        registrations: every plugin that was loaded and accepted.
         rows: one line per (hook, key, plugin).
         answers: hook to key to winning answer; hooks without keys use the key ``""``.
         calls: hook to the implementations that are called later, in order.
@@ -70,6 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     device: DeviceDetection | None
     detections: tuple[DeviceDetection, ...]
+    registrations: tuple[Registration, ...]
     rows: tuple[Row, ...]
     answers: Mapping[str, Mapping[str, Answer]]
     calls: Mapping[str, tuple[Implementation, ...]]
@@ -139,6 +141,7 @@ class _Composition:
         plan = Plan(
             device=device,
             detections=detections,
+            registrations=tuple(registered),
             rows=tuple(self.rows),
             answers=MappingProxyType({hook: MappingProxyType(keys) for hook, keys in self.answers.items()}),
             calls=MappingProxyType(self.calls),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 
-import psutil
-
 from kunhook.errors import KunhookError
 
 LAUNCHER_VARIABLE = "KUNHOOK_LAUNCHER"
@@ -24,6 +22,8 @@ _TITLES = (
 
 def start_time(pid: int) -> float | None:
     """When a process started, in seconds since the epoch; None when it is gone."""
+    import psutil
+
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -32,12 +32,16 @@ def start_time(pid: int) -> float | None:
 
 def is_alive(pid: int, started: float) -> bool:
     """Whether the very process that started at ``started`` still runs; pids are reused."""
+    import psutil
+
     now = start_time(pid)
     return now is not None and abs(now - started) < 1.0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def role_of(pid: int, launcher: int) -> str:
     """What a process does, from the title SGLang gave it."""
+    import psutil
+
     if pid == launcher:
         return "launcher"
     try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pluggy
 
-from hookspecs import HOOKS, PROJECT, SPEC_MODULES, SPEC_VERSION, ImplMarks, PluginInfo, impl_marks
+from hookspecs import HOOKS, PROJECT, SPEC_VERSION, ImplMarks, PluginInfo, impl_marks
 from kunhook.discovery import Candidate
 from kunhook.errors import KunhookError, nearest
 
@@ -42,8 +43,10 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 def new_manager() -> pluggy.PluginManager:
     """A plugin manager that knows every hook specification."""
     manager = pluggy.PluginManager(PROJECT)
-    for module in SPEC_MODULES:
-        manager.add_hookspecs(module)
+    # Only the specifications: pluggy looks at every name of what it is given.
+    specifications = ModuleType("specifications")
+    vars(specifications).update({name: spec.function for name, spec in HOOKS.items()})
+    manager.add_hookspecs(specifications)
     return manager
 
 

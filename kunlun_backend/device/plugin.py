@@ -15,12 +15,13 @@ from hookspecs import (
     hookimpl,
 )
 from kunlun_backend.device import threads
-from kunlun_backend.device.detection import DEVICE, SIM, XPU, detect
+from kunlun_backend.device.detection import DEVICE, RUNTIME_MODULE, SIM, XPU, detect
 
 plugin_info = PluginInfo(
     summary="Finds the Kunlun XPU or the software Kunlun and names it to SGLang.",
     device=DEVICE,
     sglang=">=0.5.17,<0.6",
+    libraries=(RUNTIME_MODULE,),
 )
 
 _SIM_KV_TOKENS = 65536

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 ActivationForward = Callable[[Any, torch.Tensor], torch.Tensor]
 
@@ -35,6 +35,6 @@ def make_reference(ops: Any = None) -> ActivationForward:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         """silu of the first half of ``x`` [..., 2n] times the second half, as [..., n]."""
         gate, up = x.float().chunk(2, -1)
-        return (F.silu(gate) * up).to(x.dtype)
+        return (functional.silu(gate) * up).to(x.dtype)
 
     return forward

@@ -57,9 +57,7 @@ def make_vendor(ops: Any) -> NormForward:
             if weight is None:
                 rmsnorm(rows.add_(x), None, out, self.variance_epsilon)
             else:
-                add_rmsnorm(
-                    x, rows, weight, out, self.variance_epsilon, False, True, None, None, rows, None
-                )
+                add_rmsnorm(x, rows, weight, out, self.variance_epsilon, False, True, None, None, rows, None)
         return out.view(shape), residual
 
     return forward
@@ -87,7 +85,7 @@ def make_reference(ops: Any = None) -> NormForward:
             residual = wide.clone() if getattr(self, "fp32_residual", False) else wide.to(dtype)
         measured = wide if self.variance_size_override is None else wide[..., : self.variance_size_override]
         if measured.size(-1) != (self.variance_size_override or self.hidden_size):
-            raise ValueError(f"RMSNorm takes its variance over {self.variance_size_override} of {x.size(-1)} columns")
+            raise ValueError(f"RMSNorm over {self.variance_size_override} of {x.size(-1)} columns")
         wide = wide * torch.rsqrt(measured.square().mean(-1, keepdim=True) + self.variance_epsilon)
         weight = self.weight
         if getattr(self, "cast_x_before_out_mul", False):

@@ -31,7 +31,7 @@ def make_vendor(ops: Any) -> RotaryForward:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Rotated ``query`` and ``key``, [tokens, heads * head_size] or [tokens, heads, head_size]."""
         if fused_set_kv_buffer_arg is not None:
-            raise NotImplementedError("rotary_embedding: a fused KV write is not part of the vendor's operator")
+            raise NotImplementedError("rotary_embedding: the vendor's operator has no fused KV write")
         positions = (positions if offsets is None else positions + offsets).flatten()
         tokens, head_size = positions.size(0), self.head_size
         if tokens == 0:

@@ -11,6 +11,7 @@ Scores and sums are float32; inputs and outputs keep their dtype.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -31,6 +32,9 @@ _FOLD_BELOW = 16
 _HEAD_MAJOR_FROM = 320
 """From this many keys on, gathering head-major is worth the larger index."""
 _PLANS_KEPT = 16
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""PyTorch's fused CPU attention; unlike ``scaled_dot_product_attention`` it also returns the log-sum-exp."""
 
 _P = TypeVar("_P")
 
@@ -91,7 +95,9 @@ def _rows(lod: Sequence[int], group: Group, padded: int) -> _Rows:
     consecutive = members == tuple(range(members[0], members[-1] + 1))
     if consecutive and all(length == padded for length in lengths):
         return _Rows(lod[members[0]], lod[members[-1] + 1], None, None, None)
-    take, keep, put = [], [], []
+    take: list[int] = []
+    keep: list[int] = []
+    put: list[int] = []
     for row, (i, length) in enumerate(zip(members, lengths, strict=True)):
         take += [lod[i] + min(position, length - 1) for position in range(padded)]
         keep += range(row * padded, row * padded + length)
@@ -114,7 +120,12 @@ def _place(out: torch.Tensor, rows: _Rows, result: torch.Tensor) -> None:
 
 
 def _group_mask(
-    group: Group, q_lengths: Sequence[int], kv_lengths: Sequence[int], left: int, right: int, dtype: torch.dtype
+    group: Group,
+    q_lengths: Sequence[int],
+    kv_lengths: Sequence[int],
+    left: int,
+    right: int,
+    dtype: torch.dtype,
 ) -> torch.Tensor | None:
     """Additive mask [requests, 1, queries, keys]; None when every query sees every key."""
     q_len = torch.tensor([q_lengths[i] for i in group.requests]).view(-1, 1, 1)
@@ -130,7 +141,9 @@ def _group_mask(
     return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf")).unsqueeze(1)
 
 
-def _block_mask(rows: int, keys: int, offset: int, left: int, right: int, dtype: torch.dtype) -> torch.Tensor | None:
+def _block_mask(
+    rows: int, keys: int, offset: int, left: int, right: int, dtype: torch.dtype
+) -> torch.Tensor | None:
     """Additive mask [1, 1, rows, keys] where row r stands at key position ``offset + r``."""
     position = torch.arange(offset, offset + rows).view(-1, 1)
     key = torch.arange(keys).view(1, -1)
@@ -148,9 +161,7 @@ def _attend(
     Returns output [b, heads, rows, v_dim] in the dtype of q and log-sum-exp [b, heads, rows] in float32.
     """
     if not setup.logit_cap and q.size(-1) == v.size(-1):
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, causal, attn_mask=mask, scale=setup.scale
-        )
+        return _flash(q, k, v, 0.0, causal, attn_mask=mask, scale=setup.scale)  # type: ignore[no-any-return]
     batch, heads, rows, dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     folded = q.reshape(batch, kv_heads, heads // kv_heads * rows, dim).float()
@@ -237,7 +248,7 @@ class SimAttention:
         logit_cap: float,
         sink: torch.Tensor | None,
     ) -> None:
-        """Packed q [tokens, heads, dim] over packed (tables None) or cached keys; see ``prefill_attention``."""
+        """Packed q [tokens, heads, dim] over packed keys (tables None) or cached ones."""
         heads, dim = q.shape[1:]
         kv_heads = k.size(1)
         setup = _Setup(scale, logit_cap, sink, heads, kv_heads)
@@ -245,12 +256,12 @@ class SimAttention:
         key = ("prefill", q_lod, kv_lod, tables is None, left, right, heads, kv_heads, dim, q.dtype, flash)
 
         def build() -> tuple[list[_GroupPlan], list[int]]:
-            q_lengths = [b - a for a, b in zip(q_lod, q_lod[1:], strict=False)]
-            kv_lengths = [b - a for a, b in zip(kv_lod, kv_lod[1:], strict=False)]
+            q_lengths = [b - a for a, b in pairwise(q_lod)]
+            kv_lengths = [b - a for a, b in pairwise(kv_lod)]
             groups, large = prefill_groups(q_lengths, kv_lengths, kv_heads * dim)
             plans = []
             for group in groups:
-                # Right-padded requests without a prefix need no mask: padded keys come after all real queries.
+                # Without a prefix, padding needs no mask: padded keys come after all real queries.
                 causal = right == 0 and left >= group.kv_len
                 causal = causal and all(q_lengths[i] == kv_lengths[i] for i in group.requests)
                 mask = None if causal else _group_mask(group, q_lengths, kv_lengths, left, right, q.dtype)
@@ -370,10 +381,7 @@ class SimAttention:
             for block in blocks(q_len, kv_len, left, right):
                 rows, keys = block.q_stop - block.q_start, block.kv_stop - block.kv_start
                 offset = prefix + block.q_start - block.kv_start
-                mask = self._plans.get(
-                    ("block", rows, keys, offset, left, right, q.dtype),
-                    lambda rows=rows, keys=keys, offset=offset: (_block_mask(rows, keys, offset, left, right, q.dtype),),
-                )[0]
+                mask = self._block_mask(rows, keys, offset, left, right, q.dtype)
                 result, total = _attend(
                     queries[:, :, block.q_start : block.q_stop],
                     span(k, block.kv_start, block.kv_stop),
@@ -389,6 +397,12 @@ class SimAttention:
         if setup.sink is not None:
             result = _with_sink(result, total, setup.sink.view(1, -1, 1))
         out[start:stop].copy_(result[0].transpose(0, 1))
+
+    def _block_mask(
+        self, rows: int, keys: int, offset: int, left: int, right: int, dtype: torch.dtype
+    ) -> torch.Tensor | None:
+        key = ("block", rows, keys, offset, left, right, dtype)
+        return self._plans.get(key, lambda: (_block_mask(rows, keys, offset, left, right, dtype),))[0]
 
     @staticmethod
     def _with_prefix(
@@ -406,10 +420,16 @@ class SimAttention:
         their log-sum-exp. This skips the upper triangle that a mask would compute and then discard.
         """
         wide = queries.float()
-        result, total = _attend(wide, span(k, prefix, kv_len).float(), span(v, prefix, kv_len).float(), None, True, setup)
+
+        def attend(first: int, last: int, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
+            return _attend(
+                wide, span(k, first, last).float(), span(v, first, last).float(), None, causal, setup
+            )
+
+        result, total = attend(prefix, kv_len, True)
         for first in range(0, prefix, _PREFIX_PIECE):
             last = min(prefix, first + _PREFIX_PIECE)
-            part, part_total = _attend(wide, span(k, first, last).float(), span(v, first, last).float(), None, False, setup)
+            part, part_total = attend(first, last, False)
             weight = torch.sigmoid(part_total - total).unsqueeze(-1)
             result = torch.lerp(result, part, weight)
             total = torch.logaddexp(total, part_total)

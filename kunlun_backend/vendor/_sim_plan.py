@@ -40,7 +40,9 @@ class Block(NamedTuple):
     kv_stop: int
 
 
-def split_by_length(order: Sequence[int], length: Callable[[int], int], unit: int, overhead: int) -> list[list[int]]:
+def split_by_length(
+    order: Sequence[int], length: Callable[[int], int], unit: int, overhead: int
+) -> list[list[int]]:
     """Cut requests into runs of similar length.
 
     Args:
@@ -76,13 +78,15 @@ def decode_groups(lengths: Sequence[int], q_len: int, key_width: int) -> list[Gr
     return [Group(tuple(sorted(run)), q_len, max(lengths[i] for i in run)) for run in runs]
 
 
-def prefill_groups(q_lengths: Sequence[int], kv_lengths: Sequence[int], key_width: int) -> tuple[list[Group], list[int]]:
+def prefill_groups(
+    q_lengths: Sequence[int], kv_lengths: Sequence[int], key_width: int
+) -> tuple[list[Group], list[int]]:
     """Split a ragged batch into groups of small requests and a list of large ones.
 
     Requests without queries appear in neither.
     """
-    small = [i for i, q in enumerate(q_lengths) if 0 < q and q * kv_lengths[i] <= _SMALL_PAIRS]
-    large = [i for i, q in enumerate(q_lengths) if q and q * kv_lengths[i] > _SMALL_PAIRS]
+    small = [i for i, q in enumerate(q_lengths) if q > 0 and q * kv_lengths[i] <= _SMALL_PAIRS]
+    large = [i for i, q in enumerate(q_lengths) if q > 0 and q * kv_lengths[i] > _SMALL_PAIRS]
     groups: list[Group] = []
     if small:
         widest = max(kv_lengths[i] for i in small)

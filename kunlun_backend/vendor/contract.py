@@ -90,7 +90,7 @@ _CONTRACTS = (
         arguments=("x", "weight", "out", "eps"),
         notes=(
             "out = x / rms(x) * weight over the last dimension; weight None means ones. x and out are "
-            "[tokens, hidden], contiguous, of one dtype. Longer positional forms exist; this is the short one."
+            "[tokens, hidden], contiguous, of one dtype. Longer forms exist."
         ),
     ),
     OpContract(
@@ -109,7 +109,13 @@ _CONTRACTS = (
             "residual_output",
             "reserved_10",
         ),
-        fixed={"reserved_5": False, "reserved_6": True, "reserved_7": None, "reserved_8": None, "reserved_10": None},
+        fixed={
+            "reserved_5": False,
+            "reserved_6": True,
+            "reserved_7": None,
+            "reserved_8": None,
+            "reserved_10": None,
+        },
         notes=(
             "residual_output = x + residual; out = its rmsnorm. residual_output may be residual itself. "
             "All tensors are [tokens, hidden], contiguous, of one dtype."
@@ -128,7 +134,7 @@ _CONTRACTS = (
         fixed={"k_max": None, "v_max": None, "quant_mode": 0},
         notes=(
             "Writes k, v [tokens, kv_heads, dim] to slots of the caches [blocks, kv_heads, block_size, dim]. "
-            "slot_mapping is int32 [tokens], slot = block * block_size + offset. There is no dtype conversion."
+            "slot_mapping is int32 [tokens], slot = block * block_size + offset. Nothing converts dtypes."
         ),
     ),
     OpContract(
@@ -159,8 +165,8 @@ _CONTRACTS = (
             "[requests + 1], on the host and on the device. With is_prefix_cache, k and v are the caches and "
             "block_table int32 [requests, blocks] names the blocks of each request; otherwise k and v are "
             "[tokens, kv_heads, dim] and block_table is None. Queries are the last ones of their request "
-            "(bottom-right causal). Scores are scaled by dim ** -0.5: scale q for anything else. swa_left and "
-            "swa_right count the keys visible before and after the query's own, -1 is unlimited. sink is "
+            "(bottom-right causal). Scores are scaled by dim ** -0.5; scale q for anything else. swa_left "
+            "and swa_right count the keys visible before and after the query's own, -1 is unlimited. sink is "
             "[heads], a logit that takes part in the softmax and contributes no value. Table entries past a "
             "request's length must still name existing blocks."
         ),
@@ -210,7 +216,9 @@ _CONTRACTS = (
             "offsets",
         ),
         fixed={"offsets": None},
-        limits=(ContractLimit(quantity="tokens", maximum=256, source="chunking in baidu-baige/sglang-kunlun"),),
+        limits=(
+            ContractLimit(quantity="tokens", maximum=256, source="chunking in baidu-baige/sglang-kunlun"),
+        ),
         returns="(query, key)",
         notes=(
             "Rotates the first rotary_dim of every head. positions is integer [tokens]; cos_sin_cache is "

@@ -9,8 +9,10 @@ Rounding follows HuggingFace's modules: RMSNorm rounds before the weight, rotary
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from kunlun_backend.vendor._sim_attention import SimAttention, visible_left
 from kunlun_backend.vendor.checks import (
@@ -68,7 +70,7 @@ def _check_norm(name: str, x: torch.Tensor, weight: torch.Tensor | None, **same:
 
 
 def _norm(x: torch.Tensor, weight: torch.Tensor | None, out: torch.Tensor, eps: float) -> None:
-    normed = F.rms_norm(x, x.shape[1:], None, eps)
+    normed = functional.rms_norm(x, x.shape[1:], None, eps)
     if weight is None:
         out.copy_(normed)
     else:
@@ -115,12 +117,12 @@ def swiglu(x: torch.Tensor, y: torch.Tensor) -> None:
     check_contiguous("swiglu", "x", x)
     half = x.size(1) // 2
     if x.size(1) != 2 * half:
-        refuse("swiglu", "last dimension of x", x.size(1), "even sizes", "Pass gate and up projections joined.")
+        refuse("swiglu", "last dimension of x", x.size(1), "even sizes", "Join the gate and up projections.")
     check_shape("swiglu", "y", y, (x.size(0), half))
     check_dtype("swiglu", "y", y, (x.dtype,))
     check_contiguous("swiglu", "y", y)
     gate, up = x.chunk(2, -1)
-    torch.mul(F.silu(gate), up, out=y)
+    torch.mul(functional.silu(gate), up, out=y)
 
 
 def reshape_and_cache(
@@ -185,7 +187,8 @@ def flashinfer_rotary_embedding(
     check_dtype(name, "cos_sin_cache", cos_sin_cache, (torch.float32, query.dtype))
     if rotary_dim > head_size or rotary_dim % 2 or cos_sin_cache.size(-1) != rotary_dim:
         found = f"{rotary_dim} with head size {head_size} and a cache {cos_sin_cache.size(-1)} wide"
-        refuse(name, "rotary_dim", found, "an even width of at most one head, as wide as the cache", "Check the model.")
+        limit = "an even width of at most one head, as wide as the cache"
+        refuse(name, "rotary_dim", found, limit, "Check the model.")
     for argument, heads in (("query", query), ("key", key)):
         check_rank(name, argument, heads, 3)
         check_shape(name, argument, heads, (tokens, heads.size(1), head_size))
@@ -199,7 +202,9 @@ def flashinfer_rotary_embedding(
     )
 
 
-def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotary_dim: int, neox: bool) -> torch.Tensor:
+def _rotate(
+    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotary_dim: int, neox: bool
+) -> torch.Tensor:
     tokens, heads, head_size = x.shape
     turned = x if rotary_dim == head_size else x[..., :rotary_dim]
     pairs = turned.unflatten(-1, (2, -1) if neox else (-1, 2))
@@ -260,10 +265,12 @@ class _Attention:
             lods.append(tuple(host.tolist()))
         q_lod, kv_lod = lods
         if not q_lod or q_lod[-1] != q.size(0):
-            refuse(name, "context_qlen_lod_cpu", q_lod[-1:], f"an end of {q.size(0)}", "Count the tokens of q.")
+            refuse(
+                name, "context_qlen_lod_cpu", q_lod[-1:], f"an end of {q.size(0)}", "Count the tokens of q."
+            )
         if is_prefix_cache:
             self._check_caches(name, q, k, v, out)
-            longest = max((b - a for a, b in zip(kv_lod, kv_lod[1:], strict=False)), default=0)
+            longest = max((b - a for a, b in pairwise(kv_lod)), default=0)
             self._check_block_table(name, "block_table", block_table, tables - 1, longest, k.size(2))
         else:
             self._check_packed(name, q, k, v, out, kv_lod[-1])
@@ -309,14 +316,15 @@ class _Attention:
         check_shape(name, "context_lens_xpu", context_lens_xpu, (batch_num,))
         self._check_caches(name, q, k_cache, v_cache, out)
         if k_cache.shape[1:3] != (kv_head_num, block_size):
-            found = f"{kv_head_num} and {block_size}"
-            refuse(name, "kv_head_num and block_size", found, str(tuple(k_cache.shape[1:3])), "Read them off the cache.")
+            found, limit = str((kv_head_num, block_size)), str(tuple(k_cache.shape[1:3]))
+            refuse(name, "(kv_head_num, block_size)", found, limit, "Read them off the cache.")
         if batch_num == 0:
             return
         lengths = tuple(context_lens_cpu.tolist())
         if max(lengths) > max_context_len or min(lengths) < qlen:
             limit = f"{qlen} to max_context_len {max_context_len}"
-            refuse(name, "context_lens_cpu", f"{min(lengths)} to {max(lengths)}", limit, "Count the new tokens too.")
+            found = f"{min(lengths)} to {max(lengths)}"
+            refuse(name, "context_lens_cpu", found, limit, "Count the new tokens too.")
         self._check_block_table(name, "block_tables", block_tables, batch_num, max(lengths), block_size)
         check_shape(name, "block_tables", block_tables, (batch_num, max_num_blocks_per_seq))
         self._check_sink(name, q, sink)
@@ -339,7 +347,8 @@ class _Attention:
         heads, kv_heads = q.size(-2), k.size(1)
         if heads % kv_heads or v.size(1) != kv_heads:
             found = f"{heads} query, {kv_heads} key and {v.size(1)} value heads"
-            refuse(name, "heads", found, "as many value as key heads, dividing the query heads", "Check the model.")
+            limit = "as many value as key heads, dividing the query heads"
+            refuse(name, "heads", found, limit, "Check the model.")
         if k.size(-1) != q.size(-1) or v.size(-1) != out.size(-1):
             found = f"q {q.size(-1)}, k {k.size(-1)}, v {v.size(-1)}, out {out.size(-1)}"
             refuse(name, "head dimension", found, "q like k, and v like out", "Check the layer and the pool.")

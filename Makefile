@@ -1,0 +1,50 @@
+# Two commands matter: make demo, make test. Each prepares .venv on a fresh machine.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test test-unit test-contract test-serving lint format docs venv clean
+
+demo: venv
+	$(BIN)/kunhook demo
+
+test: lint test-unit test-contract test-serving
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-unit: venv
+	$(BIN)/python -m pytest tests/unit
+
+test-contract: venv
+	$(BIN)/python -m pytest tests/contract
+
+test-serving: venv
+	$(BIN)/python -m pytest tests/serving
+
+format: venv
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: venv
+	$(BIN)/python -m hookspecs.document > docs/hooks.md
+
+venv: $(VENV)/.ready
+
+# SGLang is installed without its dependencies: see requirements/serving.txt.
+$(VENV)/.ready: pyproject.toml $(wildcard requirements/*.txt)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --upgrade pip
+	$(PIP) install --quiet -r requirements/torch.txt
+	$(PIP) install --quiet -r requirements/serving.txt
+	$(PIP) install --quiet --no-deps -r requirements/no-deps.txt
+	$(PIP) install --quiet --config-settings editable_mode=compat -e '.[demo,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
