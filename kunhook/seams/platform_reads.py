@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -94,11 +95,13 @@ def check(bound: Bound, readbacks: Readbacks, *, worker: bool) -> None:
                 bound, read.hook, key, read.ask(current_platform, key), expected, f"{platform}.{read.where}"
             )
     _structured(bound, readbacks, current_platform)
+    if worker:
+        for hook in ("get_capture_policy", "get_comm_init_sizing"):
+            for key in bound.plan.named(hook):
+                readbacks.took(hook, key, "held by the plan")
 
 
 def _environment(bound: Bound, readbacks: Readbacks) -> None:
-    import os
-
     for variable, default in bound.plan.named("get_process_env").items():
         found = os.environ.get(variable)
         if found == default.value:
@@ -137,6 +140,3 @@ def _structured(bound: Bound, readbacks: Readbacks, platform: Any) -> None:
             record.supported,
             "current_platform.supports_speculative_algorithm()",
         )
-    for hook in ("get_capture_policy", "get_vendor_ops", "get_comm_init_sizing"):
-        for key in bound.plan.named(hook):
-            readbacks.took(hook, key, "held by the plan")

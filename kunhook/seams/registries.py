@@ -76,6 +76,8 @@ def register_operators(bound: Bound, readbacks: Readbacks) -> None:
     registrar = _fused_op_base()
     dispatch_key = bound.plan.value("get_device_runtime").dispatch_key
     vendor = bound.vendor_ops()
+    if vendor is not None:
+        readbacks.took("get_vendor_ops", "", f"bound {vendor!r}")
     missing = set(getattr(vendor, "missing", ()))
     for op, impl in chosen.items():
         source = bound.source("get_op_impls", op)
@@ -86,11 +88,14 @@ def register_operators(bound: Bound, readbacks: Readbacks) -> None:
                 f'it, or use the torch path with ops.{op}.use = "reference".'
             )
         forward = _make(impl, vendor, source)
-        for cls in _classes_of(op):
+        classes = _classes_of(op)
+        for cls in classes:
             registrar.register_oot_forward(cls, forward, dispatch_key)
-            # The registry has no public reader; it is read here, never written.
-            found = registrar._oot_forward_registry.get(dispatch_key, {}).get(cls)
-            readbacks.compare(bound, "get_op_impls", op, found, forward, f"fused-op registry of {cls.__name__}")
+        # The registry has no public reader; it is read here, never written.
+        registry = registrar._oot_forward_registry.get(dispatch_key, {})
+        where = f"the forward of {', '.join(cls.__name__ for cls in classes)}"
+        wrong = next((registry.get(cls) for cls in classes if registry.get(cls) is not forward), forward)
+        readbacks.compare(bound, "get_op_impls", op, wrong, forward, where)
 
 
 def _make(impl: OpImpl, vendor: Any, source: str) -> Callable[..., Any]:
