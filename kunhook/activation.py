@@ -55,6 +55,9 @@ def _activate(device: str) -> str | None:
     if running is None:
         plan = compose(current_profile(), device=device, full=True)
         if plan.device is None and not any(detection.broken for detection in plan.detections):
+            if not plan.detections:
+                # Whether the device is here is unknown, because the plugin that would say so is broken.
+                _refuse(list(plan.problems))
             if os.environ.get(PLATFORM_VARIABLE) == device:
                 raise KunhookError(f"{PLATFORM_VARIABLE}={device}, but the device cannot be used: {plan.absent_reason}")
             return None

@@ -20,7 +20,7 @@ OK, WARN, FAILED = "ok", "warn", "failed"
 
 _IMPORT_TIMEOUT = 120.0
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
-_MISSING = re.compile(r"(\S+): cannot open shared object file")
+_MISSING = re.compile(r"([^\s:'\"(]+): cannot open shared object file")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,9 +20,15 @@ def get_logger(name: str = "kunhook") -> Any:
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
             structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True, repr_native_str=False),
+            _render,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         context_class=dict,
         cache_logger_on_first_use=True,
     )
+
+
+def _render(_logger: Any, _method: str, event: dict[str, Any]) -> str:
+    """``event key=value …``: the host's formatter adds time and level."""
+    text = str(event.pop("event"))
+    return " ".join([text, *(f"{key}={value}" for key, value in event.items())])

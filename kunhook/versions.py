@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from importlib import metadata
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -53,6 +52,9 @@ def unmet_requirement(text: str) -> str | None:
     Raises:
         KunhookError: ``text`` is no requirement.
     """
+    # Loaded on demand: most plans have no requirement, and listings should be quick.
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:

@@ -152,8 +152,10 @@ def reshape_and_cache(
         check_dtype(name, f"{argument}_cache", cache, _FLOATS)
         check_rows(name, argument, source)
         _check_cache(name, f"{argument}_cache", cache)
+        check_shape(name, argument, source, (k.size(0), cache.size(1), cache.size(3)))
+    # Everything is checked before anything is written.
+    for source, cache in ((k, k_cache), (v, v_cache)):
         blocks, kv_heads, block_size, dim = cache.shape
-        check_shape(name, argument, source, (k.size(0), kv_heads, dim))
         if block_size == 1:
             cache.view(blocks, kv_heads, dim).index_copy_(0, slots, source)
         else:

@@ -505,7 +505,7 @@ def test_reshape_and_cache_refuses(ops: Any) -> None:
     refused("slot_mapping", lambda: ops.reshape_and_cache(k, k, cache, cache, slots[:1], None, None, 0))
     refused("dtype of k", lambda: ops.reshape_and_cache(k.half(), k, cache, cache, slots, None, None, 0))
     refused("quant_mode", lambda: ops.reshape_and_cache(k, k, cache, cache, slots, None, None, 1))
-    refused("shape of v", lambda: ops.reshape_and_cache(k, k[..., :4], cache, cache, slots, None, None, 0))
+    refused("shape of v", lambda: ops.reshape_and_cache(k, random(2, 2, 4), cache, cache, slots, None, None, 0))
     refused("layout of k", lambda: ops.reshape_and_cache(k.mT.contiguous().mT, k, cache, cache, slots, None, None, 0))
     refused("dtype of k_cache", lambda: ops.reshape_and_cache(
         k.to(torch.int8), k, cache.to(torch.int8), cache, slots, None, None, 0
