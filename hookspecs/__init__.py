@@ -89,6 +89,11 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...]
 
     @property
+    def has_winner(self) -> bool:
+        """Whether the plan settles on answers; otherwise every implementation is called, later."""
+        return self.marks.mode is not Mode.EACH and self.marks.asked is Asked.PLAN
+
+    @property
     def signature(self) -> str:
         """The signature as written, for people."""
         return f"{self.name}{inspect.signature(self.function)}".replace("'", "")

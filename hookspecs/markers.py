@@ -151,6 +151,11 @@ def spec_marks(function: Callable[..., Any]) -> SpecMarks | None:
     return getattr(function, _SPEC_ATTRIBUTE, None)
 
 
+def has_impl_marks(value: object) -> bool:
+    """Whether ``hookimpl`` was applied to ``value``, function or not."""
+    return isinstance(getattr(value, _IMPL_ATTRIBUTE, None), ImplMarks)
+
+
 def impl_marks(function: Callable[..., Any]) -> ImplMarks:
     """The marks of an implementation; defaults when it was marked with bare pluggy."""
     return getattr(function, _IMPL_ATTRIBUTE, ImplMarks())

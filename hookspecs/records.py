@@ -9,12 +9,19 @@ plan is connected.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 Ref: TypeAlias = str | type | Callable[..., Any]
 """An object, or the string ``"package.module:name"`` that names it."""
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(description="words for people")]
+"""Words for people: shown, and left out of a plan's digest."""
+
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 KVPoolKind: TypeAlias = Literal["mha", "mla", "dsa"]
 GraphPhase: TypeAlias = Literal["decode", "prefill"]
@@ -117,14 +124,14 @@ class EnvDefault(msgspec.Struct, frozen=True, kw_only=True):
     """A default for an environment variable. It never replaces a value the operator set."""
 
     value: str
-    reason: str
+    reason: Text
 
 
 class ArgDefault(msgspec.Struct, frozen=True, kw_only=True):
     """A default for a field of SGLang's server arguments. A flag the user typed always wins."""
 
     value: Any
-    reason: str
+    reason: Text
 
 
 class ArgProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +153,7 @@ class AttnBackend(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     cls: Ref
-    summary: str = ""
+    summary: Text = ""
     deterministic: bool = False
 
 
@@ -181,7 +188,7 @@ class OpImpl(msgspec.Struct, frozen=True, kw_only=True):
     vendor_ops: tuple[str, ...] = ()
     limits: tuple[OpLimit, ...] = ()
     capturable: bool = True
-    notes: str = ""
+    notes: Text = ""
 
 
 class VendorOps(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,12 +220,12 @@ class CommInitSizing(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: collective timeout in seconds.
     """
 
-    warmup_elements: int | None = None
-    warmup_bytes: int | None = None
-    buffer_bytes: int | None = None
-    queue_chunk_bytes: int | None = None
-    queue_chunks: int | None = None
-    timeout_s: float | None = None
+    warmup_elements: Size | None = None
+    warmup_bytes: Size | None = None
+    buffer_bytes: Size | None = None
+    queue_chunk_bytes: Size | None = None
+    queue_chunks: Size | None = None
+    timeout_s: Seconds | None = None
 
 
 class CapturePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +238,7 @@ class CapturePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mode: Literal["off", "piecewise", "full"] = "off"
-    batch_sizes: tuple[int, ...] = ()
+    batch_sizes: tuple[Count, ...] = ()
     on_failure: Literal["stop", "eager"] = "stop"
 
 
@@ -239,7 +246,7 @@ class TritonSupport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Triton kernels can launch on the device, and why."""
 
     supported: bool
-    reason: str
+    reason: Text
 
 
 class TritonWorkaround(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,10 +266,10 @@ class TritonWorkaround(msgspec.Struct, frozen=True, kw_only=True):
 
     target: str
     replacement: Ref
-    reason: str
+    reason: Text
     sglang: str
-    remove_when: str
-    upstream: str = ""
+    remove_when: Text
+    upstream: Text = ""
 
 
 class SpecSupport(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +283,7 @@ class SpecSupport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     supported: bool
-    reason: str = ""
+    reason: Text = ""
     draft_attn_backends: tuple[str, ...] = ()
     default_draft_attn_backend: str | None = None
 

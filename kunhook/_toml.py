@@ -41,7 +41,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if match := _TABLE.match(line):
             table = _parts(match[1])
-            lines.setdefault(table, number)
+            for depth in range(1, len(table) + 1):
+                lines.setdefault(table[:depth], number)
         elif match := _KEY.match(line):
             path_of_key = table + _parts(match[1])
             for depth in range(len(table) + 1, len(path_of_key) + 1):
@@ -61,6 +62,7 @@ def line_of(lines: dict[tuple[str, ...], int], key: tuple[str, ...]) -> int | No
 def value(text: str) -> Any:
     """A TOML value written on the command line; a bare word is a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        document = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return document["value"] if document.keys() == {"value"} else text

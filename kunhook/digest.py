@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import typing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hookspecs import SPEC_VERSION
+from hookspecs.records import Text
 from kunhook.refs import name_of
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ def digest_of(plan: Plan) -> str:
         "device": [plan.device.device, plan.device.variant] if plan.device else None,
         "plugins": sorted(active),
         "answers": [
-            [hook, key, answer.plugin, answer.value]
+            [hook, key, answer.plugin, _without_texts(answer.value)]
             for hook, keys in sorted(plan.answers.items())
             for key, answer in sorted(keys.items())
         ],
@@ -35,9 +38,22 @@ def digest_of(plan: Plan) -> str:
             for hook, calls in sorted(plan.calls.items())
         ],
     }
-    encoded = msgspec.json.encode(content, enc_hook=_encode, order="sorted")
-    return hashlib.sha256(encoded).hexdigest()[:16]
+    text = msgspec.json.encode(encoded(content), order="sorted")
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _encode(value: Any) -> Any:
-    return name_of(value)
+def encoded(value: Any) -> Any:
+    """Plain data for a value: records as mappings, classes and functions as the reference that names them."""
+    return msgspec.to_builtins(value, enc_hook=name_of)
+
+
+def _without_texts(value: Any) -> Any:
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return msgspec.structs.replace(value, **dict.fromkeys(_texts(type(value)), ""))
+
+
+@functools.cache
+def _texts(record: type[msgspec.Struct]) -> tuple[str, ...]:
+    hints = typing.get_type_hints(record, include_extras=True)
+    return tuple(name for name, hint in hints.items() if hint == Text)

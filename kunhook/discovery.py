@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from importlib import metadata
+from pathlib import Path
 
 import msgspec
 
@@ -15,12 +17,17 @@ GENERAL_GROUP = "sglang.srt.plugins"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A plugin somebody announces: where its code is, and which distribution brought it."""
+    """A plugin: where its code is, and which distribution brought it.
+
+    For a plugin file, ``value`` is its path, ``distribution`` says so, and ``version`` is a digest
+    of its text, so that two processes with different texts do not pass for equal.
+    """
 
     name: str
     distribution: str
     version: str
     value: str
+    file: bool = False
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -47,8 +54,9 @@ def announcements() -> tuple[Announcement, ...]:
             group=point.group,
             name=point.name,
             value=point.value,
-            distribution=point.dist.name if point.dist else "unknown",
-            version=point.dist.version if point.dist else "unknown",
+            # A folder with entry points and no METADATA is a left-over of a broken uninstall.
+            distribution=(point.dist and point.dist.name) or "unknown",
+            version=(point.dist and point.dist.version) or "unknown",
             location=str(point.dist.locate_file("")) if point.dist else "",
         )
         for group in (ENTRY_POINT_GROUP, PLATFORM_GROUP, GENERAL_GROUP)
@@ -72,9 +80,18 @@ def candidates() -> tuple[Candidate, ...]:
         )
         other = result.setdefault(point.name, candidate)
         if other != candidate:
+            one = other.distribution == candidate.distribution
             raise KunhookError(
                 f"plugin name {point.name!r} is announced twice: by {other.distribution} {other.version} "
                 f"({other.value}) and by {candidate.distribution} {candidate.version} ({candidate.value}). "
-                f"Uninstall one of the two distributions."
+                f"{'Reinstall the distribution.' if one else 'Uninstall one of the two distributions.'}"
             )
     return tuple(result.values())
+
+
+def from_file(name: str, path: str) -> Candidate:
+    """The candidate for a plugin file."""
+    text = Path(path).read_bytes()
+    return Candidate(
+        name=name, distribution="(file)", version=hashlib.sha256(text).hexdigest()[:12], value=path, file=True
+    )

@@ -7,6 +7,7 @@ is configured: neither structlog's defaults nor the root logger nor any handler.
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
 from typing import Any
 
 
@@ -28,7 +29,7 @@ def get_logger(name: str = "kunhook") -> Any:
     )
 
 
-def _render(_logger: Any, _method: str, event: dict[str, Any]) -> str:
+def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
     """``event key=value …``: the host's formatter adds time and level."""
     text = str(event.pop("event"))
     return " ".join([text, *(f"{key}={value}" for key, value in event.items())])

@@ -39,9 +39,16 @@ def ordered(implementations: Iterable[Implementation]) -> tuple[Implementation, 
             if waiting[follower] == 0:
                 heapq.heappush(ready, follower)
     if len(result) < len(by_name):
-        circle = sorted(set(by_name) - {implementation.plugin for implementation in result})
         hook = next(iter(by_name.values())).hook
-        raise KunhookError(
-            f"hook {hook!r}: before/after of {', '.join(circle)} go round in a circle. Drop one constraint."
-        )
+        circle = " -> ".join(_circle({name: followers[name] for name, count in waiting.items() if count}))
+        raise KunhookError(f"hook {hook!r}: before/after go round in a circle: {circle}. Drop one constraint.")
     return tuple(result)
+
+
+def _circle(followers: dict[str, set[str]]) -> list[str]:
+    """One circle among plugins each of which follows another of them."""
+    before = {follower: name for name in sorted(followers) for follower in sorted(followers[name])}
+    way = [min(followers)]
+    while way[-1] not in way[:-1]:
+        way.append(before[way[-1]])
+    return way[way.index(way[-1]) :][::-1]

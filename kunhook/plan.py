@@ -8,17 +8,17 @@ must refuse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from hookspecs import HOOKS, Asked, DeviceDetection, HookSpec, Mode
+from hookspecs import HOOKS, DeviceDetection, HookSpec
 from kunhook import answers, registration, resolve, versions
 from kunhook.digest import digest_of
-from kunhook.discovery import Candidate, candidates
+from kunhook.discovery import Candidate, candidates, from_file
 from kunhook.errors import KunhookError, describe
 from kunhook.order import ordered
 from kunhook.profile import Profile
@@ -100,6 +100,7 @@ def compose(
     *,
     device: str | None = None,
     full: bool = False,
+    assume: bool = False,
     found: tuple[Candidate, ...] | None = None,
 ) -> Plan:
     """Compose the plan of this machine.
@@ -108,21 +109,23 @@ def compose(
         profile: the effective configuration.
         device: consider this device only; None takes the first that is present.
         full: let plugins load the vendor's runtime to prove that it works.
+        assume: compose for the first device a plugin looks for, whether it is here or not.
         found: plugins to consider, in any order; default all installed ones.
 
     Returns:
         The plan, also when it cannot be started; see ``Plan.problems``.
     """
-    return _Composition(profile, device, full).run(candidates() if found is None else found)
+    return _Composition(profile, device, full, assume).run(candidates() if found is None else found)
 
 
 class _Composition:
     """State of one run of ``compose``."""
 
-    def __init__(self, profile: Profile, device: str | None, full: bool) -> None:
+    def __init__(self, profile: Profile, device: str | None, full: bool, assume: bool) -> None:
         self.profile = profile
         self.wanted_device = device
         self.full = full
+        self.assume = assume
         self.sglang = versions.installed(versions.SGLANG)
         self.rows: list[Row] = []
         self.problems: list[str] = list(profile.unmet)
@@ -131,7 +134,7 @@ class _Composition:
         self.plugins: dict[str, Candidate] = {}
 
     def run(self, found: tuple[Candidate, ...]) -> Plan:
-        registered = self._register(sorted(found))
+        registered = self._register(sorted([*found, *self._files(found)]))
         detections, device = self._detect(registered)
         active = [r for r in registered if self._may_answer(r, device)]
         if device is not None:
@@ -153,6 +156,17 @@ class _Composition:
         return msgspec.structs.replace(plan, digest=digest_of(plan))
 
     # -- loading
+
+    def _files(self, found: tuple[Candidate, ...]) -> Iterator[Candidate]:
+        taken = {candidate.name: candidate for candidate in found}
+        for file in self.profile.files:
+            if other := taken.get(file.name):
+                self.problems.append(
+                    f"{file.source}: plugin file {file.path} has the name of the plugin {other.name!r} "
+                    f"({other.distribution}). Rename the file."
+                )
+            else:
+                yield from_file(file.name, file.path)
 
     def _register(self, found: list[Candidate]) -> list[Registration]:
         manager = registration.new_manager()
@@ -210,12 +224,25 @@ class _Composition:
         for implementation in self._implementations(registered, hook):
             try:
                 value = answers.checked(HOOKS[hook], implementation.plugin, implementation.ask(full=self.full))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._hook_failed(hook, "", implementation.plugin, error)
                 continue
-            if value is not None and self.wanted_device in (None, value.device):
+            if value is None:
+                self._row(hook, "", implementation.plugin, State.INACTIVE, f"answered None: {HOOKS[hook].marks.none}")
+            elif self.wanted_device not in (None, value.device):
+                why = f"detects device {value.device!r}, the device looked for is {self.wanted_device!r}"
+                self._row(hook, value.device, implementation.plugin, State.INACTIVE, why)
+            else:
                 detections.append((implementation.plugin, value))
         winner = next((detection for _, detection in detections if detection.present), None)
+        if winner is None and self.assume and detections:
+            plugin, detection = detections[0]
+            winner = msgspec.structs.replace(
+                detection, present=True, broken=False, reason=f"assumed to be present; {detection.reason}"
+            )
+            detections[0] = (plugin, winner)
+        if winner is not None and (reason := self.profile.unmet_device(winner.device, winner.variant)):
+            self.problems.append(reason)
         for plugin, detection in detections:
             key = detection.device
             if detection.broken:
@@ -256,10 +283,10 @@ class _Composition:
             if name == "detect_device":
                 continue
             implementations = self._implementations(active, name)
-            if spec.marks.mode is Mode.EACH or spec.marks.asked is not Asked.PLAN:
-                self._call_later(spec, implementations)
-            else:
+            if spec.has_winner:
                 self._resolve(spec, implementations, device)
+            else:
+                self._call_later(spec, implementations)
         missing = resolve.missing_vendor_ops(self.answers)
         self.problems.extend(missing)
         if "get_device_runtime" not in self.answers:
@@ -284,11 +311,10 @@ class _Composition:
                     available[spec.marks.key_argument] = key
                 try:
                     value = answers.checked(spec, implementation.plugin, implementation.ask(**available))
-                except Exception as error:
+                    if value is not None:
+                        proposals.extend(resolve.proposals(spec, key, implementation, value))
+                except (Exception, SystemExit) as error:
                     self._hook_failed(spec.name, key, implementation.plugin, error)
-                    continue
-                if value is not None:
-                    proposals.extend(resolve.proposals(spec, key, implementation, value))
         outcome = resolve.resolve(spec, proposals, self.profile)
         if outcome.answers:
             self.answers[spec.name] = dict(sorted(outcome.answers.items()))
@@ -310,7 +336,7 @@ class _Composition:
             self.problems.append(str(error))
             return tuple(chosen)
 
-    def _hook_failed(self, hook: str, key: str, plugin: str, error: Exception) -> None:
+    def _hook_failed(self, hook: str, key: str, plugin: str, error: BaseException) -> None:
         why = str(error) if isinstance(error, KunhookError) else describe(error)
         self._row(hook, key, plugin, State.FAILED, why)
         candidate = self.plugins[plugin]

@@ -26,7 +26,7 @@ def start_time(pid: int) -> float | None:
 
     try:
         return float(psutil.Process(pid).create_time())
-    except psutil.Error:
+    except (psutil.Error, ValueError):
         return None
 
 
@@ -34,8 +34,11 @@ def is_alive(pid: int, started: float) -> bool:
     """Whether the very process that started at ``started`` still runs; pids are reused."""
     import psutil
 
-    now = start_time(pid)
-    return now is not None and abs(now - started) < 1.0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError):
+        return False
 
 
 def role_of(pid: int, launcher: int) -> str:

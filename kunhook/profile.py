@@ -18,7 +18,7 @@ import msgspec
 from hookspecs import HOOKS
 from hookspecs.kernels import OPERATORS
 from kunhook import _toml, versions
-from kunhook.errors import UsageError, nearest
+from kunhook.errors import KunhookError, UsageError, nearest
 
 CONFIG_ENV = "KUNHOOK_CONFIG"
 PROFILE_ENV = "KUNHOOK_PROFILE"
@@ -26,7 +26,7 @@ SET_ENV = "KUNHOOK_SET"
 DEFAULT_PROFILE = "default"
 
 _SECTIONS = ("extends", "hooks", "ops", "plugins", "when")
-_WHEN = ("env", "host", "sglang")
+_WHEN = ("device", "env", "host", "sglang")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -47,6 +47,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
 
 
+class PluginFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin in a file of the deployment's own, listed under ``plugins.files``."""
+
+    name: str
+    path: str
+    source: Source
+
+
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """``use`` of a hook, of one key of a hook, or of an operator."""
 
@@ -62,6 +70,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         file: file it came from.
         chain: profiles from the outermost parent to ``name``.
         settings: every effective value, by key.
+        written: every value of every layer, lowest first, also those a later layer replaced.
+        files: plugin files, in the order they were listed.
         unmet: conditions under ``when`` that do not hold here; a plan with one cannot start.
     """
 
@@ -69,6 +79,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None
     chain: tuple[str, ...]
     settings: Mapping[str, Setting]
+    written: tuple[Setting, ...] = ()
+    files: tuple[PluginFile, ...] = ()
     unmet: tuple[str, ...] = ()
 
     def plugin_rule(self, plugin: str) -> tuple[bool, str]:
@@ -81,6 +93,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             return True, "plugins are enabled unless a profile says otherwise"
         if plugin in enable.value:
             return True, f"plugins.enable at {enable.source}"
+        if file := next((file for file in self.files if file.name == plugin), None):
+            return True, f"plugins.files at {file.source}"
         return False, f"not listed in plugins.enable at {enable.source}"
 
     def hook_choice(self, hook: str, key: str | None) -> Choice | None:
@@ -94,6 +108,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def hook_params(self, hook: str, key: str | None) -> dict[str, Setting]:
         """Fields of the answer's record set for a hook; those of the key are stronger."""
         return self._fields(f"hooks.{hook}.params.") | self._fields(f"hooks.{hook}.keys.{key}.params.")
+
+    def unmet_device(self, device: str, variant: str) -> str | None:
+        """Why the profile does not apply to a device; None when it does."""
+        setting = self.settings.get("when.device")
+        names = [device, variant, f"{device}/{variant}"]
+        if setting is None or any(fnmatch.fnmatch(name, setting.value) for name in names):
+            return None
+        return _not_applicable(setting, f"the device is {names[-1]}")
 
     def _choice(self, key: str) -> Choice | None:
         setting = self.settings.get(key)
@@ -161,9 +183,11 @@ def load(
         (1000, SET_ENV, _split(environ.get(SET_ENV, ""))),
         (1001, "--set", list(overrides)),
     ):
-        layers.extend((Source(rank=rank, place=place), *_assignment(text, place)) for text in texts)
+        for text in texts:
+            layers.extend((Source(rank=rank, place=place), key, value) for key, value in _assignments(text, place))
 
-    check = _Checker(frozenset(plugins))
+    files = tuple(_plugin_files(layers, path))
+    check = _Checker(frozenset([*plugins, *(file.name for file in files)]))
     settings: dict[str, Setting] = {}
     for source, key, value in layers:
         check(source, key, value)
@@ -173,6 +197,8 @@ def load(
         file=str(path) if path else None,
         chain=chain,
         settings=dict(sorted(settings.items())),
+        written=tuple(Setting(key=".".join(key), value=value, source=source) for source, key, value in layers),
+        files=files,
         unmet=tuple(_unmet_conditions(settings, environ)),
     )
 
@@ -216,13 +242,37 @@ def _chain(
     return tuple(reversed(chain))
 
 
+def _plugin_files(layers: Iterable[tuple[Source, tuple[str, ...], Any]], config: Path | None) -> Iterable[PluginFile]:
+    """Plugin files of all layers; a relative path is relative to the file that names it."""
+    seen: dict[str, PluginFile] = {}
+    for source, key, value in layers:
+        if key != ("plugins", "files"):
+            continue
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise UsageError(f"{source}: plugins.files takes a list of paths, not {value!r}.")
+        base = Path.cwd() if source.rank >= 1000 or config is None else config.resolve().parent
+        for item in value:
+            file = (base / Path(item).expanduser()).resolve()
+            if not file.is_file():
+                raise UsageError(f"{source}: plugin file {item!r}: there is no file {file}.")
+            other = seen.setdefault(file.name, PluginFile(name=file.name, path=str(file), source=source))
+            if other.path != str(file):
+                raise UsageError(
+                    f"{source}: two plugin files are called {file.name}: {other.path} and {file}. Rename one."
+                )
+    return seen.values()
+
+
 def _flatten(table: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], Any]]:
     for key, value in table.items():
-        path = (*prefix, key)
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, path)
-        else:
-            yield path, value
+        yield from _leaves((*prefix, key), value)
+
+
+def _leaves(key: tuple[str, ...], value: Any) -> Iterable[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, dict) and value:
+        yield from _flatten(value, key)
+    else:
+        yield key, value
 
 
 def _split(text: str) -> list[str]:
@@ -241,11 +291,11 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in [*parts, current] if part.strip()]
 
 
-def _assignment(text: str, place: str) -> tuple[tuple[str, ...], Any]:
+def _assignments(text: str, place: str) -> Iterable[tuple[tuple[str, ...], Any]]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"{place}: {text!r} is not of the form key=value, e.g. ops.rms_norm.use=reference.")
-    return tuple(part.strip() for part in key.split(".")), _toml.value(value.strip())
+    return _leaves(tuple(part.strip() for part in key.split(".")), _toml.value(value.strip()))
 
 
 class _Checker:
@@ -266,13 +316,14 @@ class _Checker:
         elif section == "ops":
             self._ops_key(source, key, value)
         elif section == "when":
-            _known(source, "condition", ".".join(key[:2]), [f"when.{name}" for name in _WHEN])
-            _string(source, key, value)
+            self._when_key(source, key, value)
         else:
             raise UsageError(f"{source}: unknown key {'.'.join(key)!r}. {nearest(section, _SECTIONS)}")
 
     def _plugins_key(self, source: Source, key: tuple[str, ...], value: Any) -> None:
-        _known(source, "key", ".".join(key), ["plugins.enable", "plugins.disable"])
+        _known(source, "key", ".".join(key), ["plugins.enable", "plugins.disable", "plugins.files"])
+        if key[1] == "files":
+            return
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise UsageError(f"{source}: {'.'.join(key)} takes a list of plugin names, not {value!r}.")
         for plugin in value:
@@ -283,6 +334,11 @@ class _Checker:
             raise UsageError(f"{source}: hooks takes hooks.<hook>.use and hooks.<hook>.params.")
         hook = _known(source, "hook", key[1], HOOKS)
         spec, rest = HOOKS[hook], key[2:]
+        if rest[-1:] == ("use",) and not spec.has_winner:
+            raise UsageError(
+                f"{source}: {'.'.join(key)}: {hook} calls every implementation, there is nothing to choose. "
+                f"Leave a plugin out with plugins.disable."
+            )
         if rest[:1] == ("keys",) and len(rest) >= 2:
             if spec.marks.keys:
                 _known(source, f"key of {hook}", rest[1], spec.marks.keys)
@@ -310,6 +366,19 @@ class _Checker:
             msgspec.convert(value, fields[name].type)
         except msgspec.ValidationError as error:
             raise UsageError(f"{source}: hooks.{hook}.params.{name} = {value!r}: {error}") from error
+
+    def _when_key(self, source: Source, key: tuple[str, ...], value: Any) -> None:
+        if key[1:2] == ("env",):
+            if len(key) != 3:
+                raise UsageError(f'{source}: when.env takes variables, as in when.env.NAME = "value".')
+        else:
+            _known(source, "condition", ".".join(key), [f"when.{name}" for name in _WHEN])
+        text = _string(source, key, value)
+        if key[1] == "sglang":
+            try:
+                versions.unmet(versions.SGLANG, "0", text)
+            except KunhookError as error:
+                raise UsageError(f"{source}: {'.'.join(key)}: {error}") from error
 
     def _ops_key(self, source: Source, key: tuple[str, ...], value: Any) -> None:
         if len(key) < 2:
@@ -346,6 +415,9 @@ def _apply(settings: dict[str, Setting], source: Source, key: tuple[str, ...], v
             disabled = settings.get(f"plugins.disable.{plugin}")
             if disabled is not None and disabled.source.rank < source.rank:
                 del settings[f"plugins.disable.{plugin}"]
+    if name == "plugins.files":
+        earlier = settings[name].value if name in settings else []
+        value = [*earlier, *(item for item in value if item not in earlier)]
     settings[name] = Setting(key=name, value=value, source=source)
 
 
@@ -366,7 +438,11 @@ def _unmet_conditions(settings: dict[str, Setting], environ: Mapping[str, str]) 
             if found != setting.value:
                 reason = f"{variable} is {found!r}"
         if reason:
-            yield (
-                f"{setting.source}: the profile applies when {key[5:]} is {setting.value!r}, but {reason}. "
-                f"Pick another profile or change the condition."
-            )
+            yield _not_applicable(setting, reason)
+
+
+def _not_applicable(setting: Setting, reason: str) -> str:
+    return (
+        f"{setting.source}: the profile applies when {setting.key.removeprefix('when.')} is {setting.value!r}, "
+        f"but {reason}. Pick another profile or change the condition."
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +14,7 @@ import msgspec
 import pluggy
 
 from hookspecs import HOOKS, PROJECT, SPEC_VERSION, ImplMarks, PluginInfo, impl_marks
+from hookspecs.markers import has_impl_marks
 from kunhook.discovery import Candidate
 from kunhook.errors import KunhookError, nearest
 
@@ -51,9 +54,20 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def load(candidate: Candidate) -> Any:
-    """Import the object an entry point names. Whatever the import raises comes through."""
-    module, _, attribute = candidate.value.partition(":")
-    target: Any = importlib.import_module(module.strip())
+    """Import the object an entry point names, or run a plugin file.
+
+    Whatever that raises comes through. A plugin file is not importable by name afterwards, so it
+    hands out objects, not references to itself.
+    """
+    if candidate.file:
+        spec = importlib.util.spec_from_file_location(Path(candidate.value).stem, candidate.value)
+        if spec is None or spec.loader is None:
+            raise KunhookError(f"{candidate.value} is not a Python file; its name has to end in .py.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    name_of_module, _, attribute = candidate.value.partition(":")
+    target: Any = importlib.import_module(name_of_module.strip())
     for name in filter(None, attribute.strip().split(".")):
         target = getattr(target, name)
     return target
@@ -79,6 +93,11 @@ def register(manager: pluggy.PluginManager, candidate: Candidate, plugin: Any) -
     for name in dir(plugin):
         options = manager.parse_hookimpl_opts(plugin, name)
         if options is None:
+            if has_impl_marks(getattr(plugin, name, None)):
+                raise KunhookError(
+                    f"plugin {candidate.name!r} ({candidate.value}), hook {name!r}: an implementation is a plain "
+                    f"function, not a {type(getattr(plugin, name)).__name__}."
+                )
             continue
         function = getattr(plugin, name)
         arguments = _checked(candidate.name, name, function, options, info)
@@ -110,6 +129,8 @@ def _checked(plugin: str, name: str, function: Any, options: Any, info: PluginIn
     for option in _UNSUPPORTED_OPTIONS:
         if options.get(option):
             raise refuse(f"{option} has no meaning here; use hookimpl(before=..., after=..., replaces=...).")
+    if impl_marks(function).replaces and not spec.has_winner:
+        raise refuse("replaces has no meaning here: every implementation is called.")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise refuse("an implementation is a plain function, not an async one.")
     if inspect.isgeneratorfunction(function):
@@ -117,7 +138,10 @@ def _checked(plugin: str, name: str, function: Any, options: Any, info: PluginIn
     arguments = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise refuse(f"*{parameter.name} would never be filled. The hook is {spec.signature}.")
+            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+            raise refuse(f"{stars}{parameter.name} would never be filled. The hook is {spec.signature}.")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise refuse(f"argument {parameter.name!r} is positional-only; arguments are passed by name.")
         if parameter.name not in spec.arguments:
             raise refuse(f"unknown argument {parameter.name!r}. The hook is {spec.signature}.")
         if parameter.default is not parameter.empty:

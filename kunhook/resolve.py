@@ -129,7 +129,7 @@ def _standing(candidates: list[Proposal]) -> tuple[list[Proposal], list[Verdict]
     for reference in (c for c in candidates if c.provider == REFERENCE):
         why = f"a reference is used only when a profile says ops.{reference.key}.use = {REFERENCE!r}"
         verdicts.append(Verdict(key=reference.label, plugin=reference.plugin, state="shadowed", why=why))
-    replacing = {name: c.plugin for c in proposing for name in c.replaces if name != c.plugin}
+    replacing = _replaced_by(proposing)
     standing = []
     for proposal in proposing:
         if by := replacing.get(proposal.plugin):
@@ -137,10 +137,27 @@ def _standing(candidates: list[Proposal]) -> tuple[list[Proposal], list[Verdict]
             verdicts.append(Verdict(key=proposal.label, plugin=proposal.plugin, state="shadowed", why=why))
         else:
             standing.append(proposal)
-    if proposing and not standing:
-        # Two plugins that replace each other: neither may vanish, so it is a conflict like any other.
-        return proposing, [v for v in verdicts if v.plugin not in replacing]
     return standing, verdicts
+
+
+def _replaced_by(proposing: list[Proposal]) -> dict[str, str]:
+    """Plugins that give way, and to whom.
+
+    Plugins that replace each other, directly or round a circle, all keep standing: none of them may
+    vanish, so they are a conflict like any other.
+    """
+    direct = {c.plugin: sorted(set(c.replaces) - {c.plugin}) for c in proposing}
+
+    def reached(plugin: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [plugin]
+        while waiting:
+            new = set(direct.get(waiting.pop(), ())) - found
+            found |= new
+            waiting.extend(new)
+        return found
+
+    return {loser: winner for winner in sorted(direct) for loser in direct[winner] if winner not in reached(loser)}
 
 
 def _chosen(
@@ -224,12 +241,18 @@ def _with_params(
 
 def _unused_choices(spec: HookSpec, keys: set[str], profile: Profile) -> Iterable[str]:
     """Choices for keys that nobody proposes: a wish that would otherwise be lost in silence."""
-    prefix = "ops." if spec.name == "get_op_impls" else f"hooks.{spec.name}."
+    whole = f"hooks.{spec.name}.use"
+    prefixes = (f"hooks.{spec.name}.keys.", *(("ops.",) if spec.name == "get_op_impls" else ()))
     for name, setting in profile.settings.items():
-        if not name.startswith(prefix) or not name.endswith(".use"):
+        if name == whole:
+            key, used = "", bool(keys)
+        elif name.startswith(prefixes) and name.endswith(".use"):
+            prefix = next(p for p in prefixes if name.startswith(p))
+            key = name[len(prefix) : -len(".use")]
+            used = key in keys
+        else:
             continue
-        key = name[len(prefix) : -len(".use")].removeprefix("keys.") if name != f"{prefix}use" else ""
-        if key not in keys and not (key == "" and keys):
+        if not used:
             yield f"{setting.source}: {name} = {setting.value!r}, but no active plugin answers {_label(spec, key)}."
 
 

@@ -43,7 +43,15 @@ def unmet(name: str, found: str | None, wanted: str) -> str | None:
         version = Version(found)
     except InvalidVersion:
         return f"{name} has version {found!r}, which cannot be compared, wanted {name}{wanted}"
-    return None if version in specifier else f"{name} {found} is installed, wanted {name}{wanted}"
+    if version in specifier or _release(version) in specifier:
+        return None
+    return f"{name} {found} is installed, wanted {name}{wanted}"
+
+
+def _release(version: Version) -> Version:
+    """The release a development, pre-release or local version belongs to."""
+    post = "" if version.post is None else f".post{version.post}"
+    return Version(f"{version.epoch}!{'.'.join(map(str, version.release))}{post}")
 
 
 def unmet_requirement(text: str) -> str | None:

@@ -20,6 +20,7 @@ _COMMANDS = {
     "doctor": "Check the installation, one named check at a time.",
     "env": "Environment report to paste into an issue.",
     "list": "Every hook and plugin with state and reason; --live asks the running processes.",
+    "plan": "The plan that would run, also for a device that is not here.",
     "plugins": "Installed plugins and what they provide.",
     "serve": "Start SGLang's server with the plan composed.",
     "show": "One hook: contract, implementations, winning rule, seam.",

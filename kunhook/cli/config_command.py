@@ -19,8 +19,11 @@ def command() -> None:
 @command.command("show")
 @options.profile_options
 @options.json_option
-def show(profile: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Print every effective value and its source."""
+@click.option("--diff", nargs=2, metavar="A B", help="Compare two profiles instead.")
+def show(profile: str | None, overrides: tuple[str, ...], as_json: bool, diff: tuple[str, str] | None) -> int:
+    """Print every effective value and its source, or what two profiles set differently."""
+    if diff:
+        return _diff(*diff, overrides, as_json)
     effective = current_profile(profile, overrides)
     rows = [(s.key, s.value, str(s.source)) for s in effective.settings.values()]
     if "plugins.enable" not in effective.settings:
@@ -43,6 +46,42 @@ def show(profile: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     for text in effective.unmet:
         click.echo(f"kunhook: {text}", err=True)
     return 1 if effective.unmet else 0
+
+
+def _diff(first: str, second: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    left, right = (current_profile(name, overrides).settings for name in (first, second))
+    differing = [
+        (key, left.get(key), right.get(key))
+        for key in sorted({*left, *right})
+        if key not in left or key not in right or left[key].value != right[key].value
+    ]
+    if as_json:
+        options.print_json(
+            {
+                "profiles": [first, second],
+                "differences": [
+                    {
+                        "key": key,
+                        **{
+                            name: None if setting is None else {"value": setting.value, "source": str(setting.source)}
+                            for name, setting in (("a", a), ("b", b))
+                        },
+                    }
+                    for key, a, b in differing
+                ],
+            }
+        )
+    elif not differing:
+        click.echo(f"profiles {first} and {second} are the same")
+    else:
+        options.print_table(
+            ("KEY", first, second),
+            (
+                (key, *("(not set)" if s is None else f"{_text(s.value)}  {s.source}" for s in pair))
+                for key, *pair in differing
+            ),
+        )
+    return 0
 
 
 def _text(value: object) -> str:

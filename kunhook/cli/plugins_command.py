@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -44,6 +45,44 @@ def list_plugins(profile: str | None = None, overrides: tuple[str, ...] = (), as
             ),
         )
     return 1 if any(p["state"] == State.FAILED for p in plugins) else 0
+
+
+def _edit(action: Any, plugin: str, profile: str | None) -> int:
+    from pathlib import Path
+
+    from kunhook import profile as profiles
+
+    # A broken profile must not keep anybody from switching a plugin off, so it is not loaded here.
+    options.one_of("plugin", plugin, {candidate.name for candidate in discovery.candidates()})
+    file = profiles.config_file() or Path("kunhook.toml")
+    name = profile or os.environ.get(profiles.PROFILE_ENV) or profiles.DEFAULT_PROFILE
+    click.echo(action(file, name, plugin))
+    return 0
+
+
+_profile_option = click.option(
+    "--profile", metavar="NAME", help="Profile to edit instead of $KUNHOOK_PROFILE; made when there is none."
+)
+
+
+@command.command("enable")
+@click.argument("plugin")
+@_profile_option
+def enable(plugin: str, profile: str | None) -> int:
+    """Let a plugin in: edits the profile file, keeps its comments."""
+    from kunhook import profile_edit
+
+    return _edit(profile_edit.enable, plugin, profile)
+
+
+@command.command("disable")
+@click.argument("plugin")
+@_profile_option
+def disable(plugin: str, profile: str | None) -> int:
+    """Keep a plugin out: edits the profile file, keeps its comments."""
+    from kunhook import profile_edit
+
+    return _edit(profile_edit.disable, plugin, profile)
 
 
 def _describe(plan: Plan, candidate: discovery.Candidate) -> dict[str, Any]:

@@ -15,11 +15,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from hookspecs import HOOKS, ArgDefault, ArgProblem, EnvDefault
+from hookspecs import ArgDefault, ArgProblem, EnvDefault
 from kunhook import answers
 from kunhook.bound import Bound
-from kunhook.errors import KunhookError, describe, nearest
-from kunhook.registration import Implementation
+from kunhook.errors import KunhookError, nearest
 
 
 def apply(bound: Bound, server_args: Any) -> dict[str, Any]:
@@ -122,9 +121,10 @@ def _set_launch_env(bound: Bound, server_args: Any) -> None:
     owners: dict[str, str] = {}
     wanted: dict[str, EnvDefault] = {}
     for implementation in bound.plan.calls.get(hook, ()):
-        for variable, default in (_ask(hook, implementation, server_args=server_args) or {}).items():
+        for variable, default in (answers.ask(implementation, server_args=server_args) or {}).items():
             other = owners.setdefault(variable, implementation.plugin)
-            if other != implementation.plugin and wanted[variable].value != default.value:
+            differ = other != implementation.plugin and wanted[variable].value != default.value
+            if differ and variable not in os.environ:
                 raise KunhookError(
                     f"conflict: plugins {other!r} and {implementation.plugin!r} set {variable} to "
                     f"{wanted[variable].value!r} and {default.value!r}. Set {variable} yourself, or disable one."
@@ -138,7 +138,7 @@ def _check(bound: Bound, server_args: Any) -> None:
     hook = "check_server_args"
     problems: list[tuple[str, ArgProblem]] = []
     for implementation in bound.plan.calls.get(hook, ()):
-        found = _ask(hook, implementation, server_args=server_args) or ()
+        found = answers.ask(implementation, server_args=server_args) or ()
         problems.extend((implementation.plugin, problem) for problem in found)
     if problems:
         lines = "\n".join(
@@ -146,12 +146,3 @@ def _check(bound: Bound, server_args: Any) -> None:
             for plugin, p in problems
         )
         raise KunhookError(f"the server arguments cannot be used on this device:\n{lines}")
-
-
-def _ask(hook: str, implementation: Implementation, **available: Any) -> Any:
-    try:
-        return answers.checked(HOOKS[hook], implementation.plugin, implementation.ask(**available))
-    except KunhookError:
-        raise
-    except Exception as error:
-        raise KunhookError(f"plugin {implementation.plugin!r}, hook {hook}: {describe(error)}") from error

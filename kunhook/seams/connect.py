@@ -12,15 +12,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from hookspecs import HOOKS, Asked
+from kunhook import answers, discovery, manifest, processes
 from kunhook import bound as bound_module
-from kunhook import discovery, manifest, processes
 from kunhook.bound import Bound
-from kunhook.errors import KunhookError, StartupError, describe
+from kunhook.errors import KunhookError, StartupError
 from kunhook.log import get_logger
 from kunhook.seams import arguments, platform_reads, registries
 from kunhook.seams.readback import Readbacks
 
 _readbacks = Readbacks()
+_without_metrics: set[str] = set()
 
 
 def on_load() -> None:
@@ -81,12 +82,7 @@ def on_model(model: Any) -> None:
 
 def _call(hook: str, bound: Bound, **available: Any) -> None:
     for implementation in bound.plan.calls.get(hook, ()):
-        try:
-            implementation.ask(**available)
-        except KunhookError:
-            raise
-        except Exception as error:
-            raise KunhookError(f"plugin {implementation.plugin!r}, hook {hook}: {describe(error)}") from error
+        answers.ask(implementation, **available)
     _readbacks.called(hook, bound)
 
 
@@ -175,11 +171,15 @@ def _live_hooks(bound: Bound) -> Iterable[manifest.LiveHook]:
 def _metrics(bound: Bound) -> dict[str, float]:
     values: dict[str, float] = {}
     for implementation in bound.plan.calls.get("collect_metrics", ()):
+        plugin = implementation.plugin
         try:
-            for metric in implementation.ask() or ():
-                values[f"{implementation.plugin}.{metric.name}"] = metric.value
-        except Exception as error:
-            get_logger().warning("metrics left out", plugin=implementation.plugin, error=describe(error))
+            metrics = answers.ask(implementation) or ()
+        except KunhookError as error:
+            if plugin not in _without_metrics:
+                _without_metrics.add(plugin)
+                get_logger().warning("metrics left out", plugin=plugin, error=str(error))
+            continue
+        values |= {f"{plugin}.{metric.name}": metric.value for metric in metrics}
     if HOOKS["collect_metrics"].marks.asked is Asked.REPORT and "collect_metrics" in bound.plan.calls:
         _readbacks.called("collect_metrics", bound)
     return values

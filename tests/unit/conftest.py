@@ -1,4 +1,4 @@
-"""Every unit test runs in an environment of its own."""
+"""Fixtures of the unit tests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from workbench import Workbench
 
 from kunhook import bound, discovery, versions
+from tests.support.workbench import Workbench
 
 _PREFIXES = ("KUNHOOK_", "KUNLUN_", "SGLANG_", "XPU_")
 
 
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterable[None]:
+@pytest.fixture
+def isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterable[None]:
     """Empty working directory and user folders, none of our variables, no plan, a known SGLang."""
     for name in _ours():
         monkeypatch.delenv(name)
@@ -44,6 +44,6 @@ def _ours() -> list[str]:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workbench:
+def bench(isolated: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Workbench:
     """Makes plugins and plans for one test."""
     return Workbench(monkeypatch, tmp_path)

@@ -9,8 +9,10 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
 from hookspecs import HOOKS
+from kunhook.cli import cli
 
 KUNHOOK = [sys.executable, "-c", "from kunhook.cli import main; main()"]
 
@@ -163,9 +165,10 @@ def test_a_broken_plugin_that_is_disabled_is_not_imported(run, broken_plugin):
 
 
 @pytest.mark.parametrize("hook", sorted(HOOKS))
-def test_show_prints_contract_seam_and_answers(run, hook):
-    done = run("show", hook, "--json", KUNLUN_DEVICE="sim")
-    assert done.returncode == 0, done.stderr
+def test_show_prints_contract_seam_and_answers(hook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["show", hook, "--json"], env={"KUNLUN_DEVICE": "sim"})
+    assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)
     assert data["hook"] == hook
     assert data["none"]

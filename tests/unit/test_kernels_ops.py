@@ -61,7 +61,11 @@ def make_norm(hidden: int = 48, dtype: Any = torch.float32, **changes: Any) -> S
 @pytest.mark.parametrize("changes", [{}, {"cast_x_before_out_mul": True}])
 def test_norm(ops: Any, dtype: Any, shape: tuple[int, ...], changes: dict[str, Any]) -> None:
     vendor, reference = norm.make_vendor(ops), norm.make_reference()
-    instance, x, residual = make_norm(dtype=dtype, **changes), random(*shape, dtype=dtype), random(*shape, dtype=dtype)
+    instance, x, residual = (
+        make_norm(dtype=dtype, **changes),
+        random(*shape, dtype=dtype),
+        random(*shape, dtype=dtype),
+    )
     extra = random(*shape, dtype=dtype)
     close(vendor(instance, x), reference(instance, x))
     for addition in (None, extra):
@@ -105,14 +109,23 @@ def test_norm_the_vendor_cannot_express_runs_the_reference(changes: dict[str, An
     x, residual = random(3, 48, dtype=torch.bfloat16), random(3, 48, dtype=torch.bfloat16)
     reference = norm.make_reference()
     assert torch.equal(forward(instance, x), reference(instance, x))
-    for actual, expected in zip(forward(instance, x, residual), reference(instance, x, residual), strict=True):
+    for actual, expected in zip(
+        forward(instance, x, residual), reference(instance, x, residual), strict=True
+    ):
         assert actual.dtype == expected.dtype
         assert torch.equal(actual, expected)
 
 
 def test_norm_mixed_residual_runs_the_reference(ops: Any) -> None:
-    instance, x, residual = make_norm(dtype=torch.bfloat16), random(3, 48, dtype=torch.bfloat16), random(3, 48)
-    actual, expected = norm.make_vendor(ops)(instance, x, residual), norm.make_reference()(instance, x, residual)
+    instance, x, residual = (
+        make_norm(dtype=torch.bfloat16),
+        random(3, 48, dtype=torch.bfloat16),
+        random(3, 48),
+    )
+    actual, expected = (
+        norm.make_vendor(ops)(instance, x, residual),
+        norm.make_reference()(instance, x, residual),
+    )
     assert torch.equal(actual[0], expected[0])
     assert torch.equal(actual[1], expected[1])
 
@@ -143,7 +156,9 @@ def test_activation(ops: Any, dtype: Any, shape: tuple[int, ...]) -> None:
 def make_rotary(head_size: int, rotary_dim: int, neox: bool, dtype: Any = torch.float32) -> SimpleNamespace:
     angle = random(700, rotary_dim // 2)
     cache = torch.cat((angle.cos(), angle.sin()), -1).to(dtype)
-    return SimpleNamespace(head_size=head_size, rotary_dim=rotary_dim, is_neox_style=neox, cos_sin_cache=cache)
+    return SimpleNamespace(
+        head_size=head_size, rotary_dim=rotary_dim, is_neox_style=neox, cos_sin_cache=cache
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -179,7 +194,9 @@ def test_rotary_offsets_and_fused_write(ops: Any) -> None:
 def test_rotary_never_exceeds_the_limit() -> None:
     sizes = []
 
-    def record(positions: Any, rotary_dim: int, head_size: int, cache: Any, neox: bool, q: Any, k: Any, offsets: Any) -> Any:
+    def record(
+        positions: Any, rotary_dim: int, head_size: int, cache: Any, neox: bool, q: Any, k: Any, offsets: Any
+    ) -> Any:
         sizes.append(positions.size(0))
         return q, k
 
@@ -225,7 +242,11 @@ def server_args(**fields: Any) -> SimpleNamespace:
         {"max_running_requests": 1023, "kv_cache_dtype": "auto", "dcp_size": 1},
         {"max_running_requests": 4000, "dp_size": 4, "enable_dp_attention": True},
         {"max_running_requests": 4000, "attention_backend": "torch_native"},
-        {"cuda_graph_config": SimpleNamespace(decode=SimpleNamespace(backend="disabled", max_bs=2048, bs=None))},
+        {
+            "cuda_graph_config": SimpleNamespace(
+                decode=SimpleNamespace(backend="disabled", max_bs=2048, bs=None)
+            )
+        },
     ],
 )
 def test_acceptable_arguments(fields: dict[str, Any]) -> None:
@@ -242,7 +263,11 @@ def test_acceptable_arguments(fields: dict[str, Any]) -> None:
         ("cuda_graph_max_bs_decode", {"cuda_graph_max_bs_decode": 1024}),
         (
             "cuda_graph_config.decode",
-            {"cuda_graph_config": SimpleNamespace(decode=SimpleNamespace(backend="full", max_bs=None, bs=[1, 1024]))},
+            {
+                "cuda_graph_config": SimpleNamespace(
+                    decode=SimpleNamespace(backend="full", max_bs=None, bs=[1, 1024])
+                )
+            },
         ),
         ("kv_cache_dtype", {"kv_cache_dtype": "fp8_e4m3"}),
         ("dcp_size", {"dcp_size": 2}),

@@ -105,7 +105,11 @@ def test_rmsnorm(ops: Any, dtype: Any, tokens: int, hidden: int, weighted: bool)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("tokens", [0, 1, 9])
 def test_add_rmsnorm_updates_the_residual_it_is_given(ops: Any, dtype: Any, tokens: int) -> None:
-    x, residual, weight = random(tokens, 40, dtype=dtype), random(tokens, 40, dtype=dtype), random(40, dtype=dtype)
+    x, residual, weight = (
+        random(tokens, 40, dtype=dtype),
+        random(tokens, 40, dtype=dtype),
+        random(40, dtype=dtype),
+    )
     out, total = torch.empty_like(x), x + residual
     ops.add_rmsnorm(x, residual, weight, out, 1e-6, False, True, None, None, residual, None)
     assert torch.equal(residual, total)
@@ -145,7 +149,9 @@ def rotary_reference(x: Any, positions: Any, cache: Any, rotary_dim: int, neox: 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("neox", [True, False])
-@pytest.mark.parametrize(("tokens", "head_size", "rotary_dim"), [(0, 8, 8), (1, 64, 64), (256, 16, 16), (7, 32, 8)])
+@pytest.mark.parametrize(
+    ("tokens", "head_size", "rotary_dim"), [(0, 8, 8), (1, 64, 64), (256, 16, 16), (7, 32, 8)]
+)
 def test_rotary(ops: Any, dtype: Any, neox: bool, tokens: int, head_size: int, rotary_dim: int) -> None:
     angle = random(300, rotary_dim // 2)
     cache, positions = torch.cat((angle.cos(), angle.sin()), -1), torch.randint(0, 300, (tokens,))
@@ -159,13 +165,26 @@ def test_rotary(ops: Any, dtype: Any, neox: bool, tokens: int, head_size: int, r
     assert torch.equal(joined, before), "inputs are left alone"
 
 
+def test_rotary_rounds_like_huggingface(ops: Any) -> None:
+    x = random(6, 3, 16, dtype=torch.bfloat16)
+    angle, positions = random(10, 8), torch.arange(6)
+    cache = torch.cat((angle.cos(), angle.sin()), -1)
+    rotated, _ = ops.flashinfer_rotary_embedding(positions, 16, 16, cache, True, x, x, None)
+    cos, sin = (part.repeat(1, 2).to(x.dtype)[:6, None] for part in (angle.cos(), angle.sin()))
+    turned = torch.cat((-x[..., 8:], x[..., :8]), -1)
+    assert torch.equal(rotated, x * cos + turned * sin)
+
+
 # ---- cache writes --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 16])
 def test_reshape_and_cache(ops: Any, dtype: Any, block_size: int) -> None:
-    k_cache, v_cache = torch.zeros(6, 2, block_size, 8, dtype=dtype), torch.zeros(6, 2, block_size, 4, dtype=dtype)
+    k_cache, v_cache = (
+        torch.zeros(6, 2, block_size, 8, dtype=dtype),
+        torch.zeros(6, 2, block_size, 4, dtype=dtype),
+    )
     joined = random(5, 24, dtype=dtype)
     k, v = joined[:, :16].view(5, 2, 8), joined[:, 16:].view(5, 2, 4)
     slots = torch.randperm(6 * block_size)[:5].to(torch.int32)
@@ -200,7 +219,9 @@ def attention_reference(
 class Paged:
     """Requests with random cached keys, scattered over blocks, and their packed form."""
 
-    def __init__(self, lengths: list[int], shape: tuple[int, int, int, int], block_size: int, dtype: Any) -> None:
+    def __init__(
+        self, lengths: list[int], shape: tuple[int, int, int, int], block_size: int, dtype: Any
+    ) -> None:
         self.heads, self.kv_heads, self.dim, self.v_dim = shape
         self.lengths, self.block_size = lengths, block_size
         blocks = [-(-n // block_size) for n in lengths]
@@ -256,7 +277,9 @@ VARIANTS = {
 @pytest.mark.parametrize("block_size", [1, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("extend", EXTENDS)
-def test_prefill_attention(ops: Any, shape: str, extend: str, variant: str, block_size: int, dtype: Any) -> None:
+def test_prefill_attention(
+    ops: Any, shape: str, extend: str, variant: str, block_size: int, dtype: Any
+) -> None:
     new, cached = EXTENDS[extend]
     window, cap, with_sink = VARIANTS[variant]
     paged = Paged([a + b for a, b in zip(new, cached, strict=True)], SHAPES[shape], block_size, dtype)
@@ -318,7 +341,9 @@ def test_long_prompt_after_a_long_prefix(ops: Any, variant: str, block_size: int
 @pytest.mark.parametrize("block_size", [1, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("q_len", [1, 3, 17])
-def test_speculative_attention(ops: Any, shape: str, q_len: int, variant: str, block_size: int, dtype: Any) -> None:
+def test_speculative_attention(
+    ops: Any, shape: str, q_len: int, variant: str, block_size: int, dtype: Any
+) -> None:
     window, cap, with_sink = VARIANTS[variant]
     lengths = [17, 600, 18, 333, 64, 64]
     paged = Paged(lengths, SHAPES[shape], block_size, dtype)
@@ -372,7 +397,17 @@ def test_empty_batches(ops: Any) -> None:
     ops.speculative_attention(**decode_arguments(batch=0))
     empty, nothing = lod([]), torch.empty(0, 4, 8)
     ops.prefill_attention(
-        nothing, torch.empty(0, 2, 8), torch.empty(0, 2, 8), nothing, True, False, None, empty, empty, empty, empty
+        nothing,
+        torch.empty(0, 2, 8),
+        torch.empty(0, 2, 8),
+        nothing,
+        True,
+        False,
+        None,
+        empty,
+        empty,
+        empty,
+        empty,
     )
 
 
@@ -505,8 +540,13 @@ def test_reshape_and_cache_refuses(ops: Any) -> None:
     refused("slot_mapping", lambda: ops.reshape_and_cache(k, k, cache, cache, slots[:1], None, None, 0))
     refused("dtype of k", lambda: ops.reshape_and_cache(k.half(), k, cache, cache, slots, None, None, 0))
     refused("quant_mode", lambda: ops.reshape_and_cache(k, k, cache, cache, slots, None, None, 1))
-    refused("shape of v", lambda: ops.reshape_and_cache(k, random(2, 2, 4), cache, cache, slots, None, None, 0))
-    refused("layout of k", lambda: ops.reshape_and_cache(k.mT.contiguous().mT, k, cache, cache, slots, None, None, 0))
+    refused(
+        "shape of v", lambda: ops.reshape_and_cache(k, random(2, 2, 4), cache, cache, slots, None, None, 0)
+    )
+    refused(
+        "layout of k",
+        lambda: ops.reshape_and_cache(k.mT.contiguous().mT, k, cache, cache, slots, None, None, 0),
+    )
     refused("dtype of k_cache", lambda: ops.reshape_and_cache(
         k.to(torch.int8), k, cache.to(torch.int8), cache, slots, None, None, 0
     ))  # fmt: skip

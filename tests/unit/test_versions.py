@@ -10,6 +10,8 @@ from kunhook import versions
 from kunhook.errors import KunhookError
 from kunhook.versions import installed, unmet, unmet_requirement
 
+pytestmark = pytest.mark.usefixtures("isolated")
+
 
 @pytest.mark.parametrize(
     ("found", "wanted"),

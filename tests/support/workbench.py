@@ -68,7 +68,9 @@ class Workbench:
         self._monkeypatch.delitem(sys.modules, module)
         return Candidate(name=name, distribution=f"{name}-dist", version="1.0", value=module)
 
-    def device(self, name: str = "acme-device", *, present: bool = True, device: str = DEVICE, **hooks: Any) -> Candidate:
+    def device(
+        self, name: str = "acme-device", *, device: str = DEVICE, present: bool = True, **hooks: Any
+    ) -> Candidate:
         """A plugin that finds ``device`` and drives it."""
         hooks.setdefault("detect_device", detection(device, present=present))
         if present:

@@ -1,0 +1,540 @@
+"""Compare two versions of SGLang at every name this project depends on. Sources are parsed, never imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+import msgspec
+from packaging.version import InvalidVersion, Version
+
+from kunhook import versions
+from kunhook.errors import UsageError, nearest
+from kunhook.seams import catalogue, targets
+from kunhook.seams.targets import Role, Target
+
+PACKAGE = "sglang"
+
+
+class Change(StrEnum):
+    """What happened to a name between two versions."""
+
+    SAME = "same"
+    MOVED = "moved"
+    CHANGED = "changed"
+    GONE = "gone"
+    NEW = "new"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One name in both versions.
+
+    Attributes:
+        hook: the hook it serves; empty for a seam nobody catalogued yet.
+        path: where kunhook looks for it.
+        role: how kunhook uses it.
+        change: what happened to it.
+        old_signature: signature or kind in the old version, None where it does not exist.
+        new_signature: the same in the new version, at the new place when it moved.
+        moved_to: the path it has now.
+        what_to_do: one sentence; empty when there is nothing to say.
+        needs_work: whether kunhook does not yet follow the new version.
+        retires_debt: whether it is a new seam for a hook that is a debt today.
+    """
+
+    hook: str
+    path: str
+    role: str
+    change: Change
+    old_signature: str | None
+    new_signature: str | None
+    moved_to: str | None
+    what_to_do: str
+    needs_work: bool
+    retires_debt: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All findings for a pair of versions."""
+
+    old: str
+    new: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def needs_work(self) -> bool:
+        """Whether any finding needs work."""
+        return any(finding.needs_work for finding in self.findings)
+
+    def summary(self) -> dict[str, int]:
+        """Number of findings by change, and of those that matter most."""
+        counts = {change.value: sum(f.change is change for f in self.findings) for change in Change}
+        counts["needs_work"] = sum(f.needs_work for f in self.findings)
+        counts["retires_debt"] = sum(f.retires_debt for f in self.findings)
+        return counts
+
+
+# -- where the sources are
+
+
+class _Files(Protocol):
+    def names(self) -> Iterable[str]: ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+
+class _Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self) -> Iterable[str]:
+        for file in (self._root / PACKAGE).rglob("*.py"):
+            yield file.relative_to(self._root).as_posix()
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._root / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise UsageError(f"{self._root / name} cannot be read: {error.strerror}.") from error
+
+
+class _Wheel:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except zipfile.BadZipFile as error:
+            raise UsageError(f"{file} is not a wheel: {error}. Give a .whl file or an unpacked folder.") from error
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+        self._names = frozenset(self._zip.namelist())
+
+    def names(self) -> Iterable[str]:
+        return (name for name in self._names if name.startswith(f"{PACKAGE}/") and name.endswith(".py"))
+
+    def read(self, name: str) -> bytes | None:
+        if name not in self._names:
+            return None
+        try:
+            return self._zip.read(name)
+        except (zipfile.BadZipFile, zipfile.zlib.error, OSError, RuntimeError, NotImplementedError) as error:
+            raise UsageError(f"{self._file}: {name} cannot be unpacked: {error}. Download the wheel again.") from error
+
+
+def open_tree(given: str) -> Tree:
+    """Find one version of SGLang.
+
+    Args:
+        given: version of the installed SGLang, a wheel, or a folder that holds ``sglang/``.
+
+    Raises:
+        UsageError: it is none of these, or cannot be read.
+    """
+    path = Path(given)
+    if path.is_dir():
+        if not (path / PACKAGE).is_dir():
+            raise UsageError(f"folder {given} holds no {PACKAGE}/.{_better_folder(path)}")
+        return Tree(given, _Folder(path))
+    if path.exists():
+        tree = Tree(given, _Wheel(path))
+        if not any(True for _ in tree.files.names()):
+            raise UsageError(f"{given} holds no {PACKAGE}/: it is not a wheel of SGLang.")
+        return tree
+    try:
+        wanted = Version(given)
+    except InvalidVersion:
+        raise UsageError(
+            f"{given!r} is no file, no folder and no version. Give a wheel, a folder that holds {PACKAGE}/, "
+            f"or the version of the installed SGLang."
+        ) from None
+    return Tree(given, _Folder(_installed_folder(wanted)))
+
+
+def _better_folder(path: Path) -> str:
+    if path.resolve().name == PACKAGE and (path / "srt").is_dir():
+        return f" Give its parent, {path.resolve().parent}."
+    if (path / "python" / PACKAGE).is_dir():
+        return f" Give {path / 'python'}."
+    return f" Give the folder a wheel was unpacked into."
+
+
+def _installed_folder(wanted: Version) -> Path:
+    remedy = (
+        f"Download its wheel with: pip download --no-deps {PACKAGE}=={wanted}, and give the file instead of the version."
+    )
+    try:
+        distribution = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise UsageError(f"SGLang {wanted} is not installed, and neither is any other. {remedy}") from None
+    if Version(distribution.version) != wanted:
+        raise UsageError(f"SGLang {wanted} is not installed, {distribution.version} is. {remedy}")
+    folder = Path(str(distribution.locate_file("")))
+    if not (folder / PACKAGE).is_dir():
+        # An editable installation: its metadata and its sources are in different places.
+        spec = importlib.util.find_spec(PACKAGE)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            return Path(location).parent
+        raise UsageError(f"SGLang {wanted} is installed without its sources. {remedy}")
+    return folder
+
+
+# -- what the sources define
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A name that exists in a tree."""
+
+    path: str
+    """Where it is defined; another path than the one asked for when it was re-exported or inherited."""
+    signature: str
+    """Signature, or one of ``class``, ``property``, ``value``, ``module``."""
+
+
+class _Alias(msgspec.Struct, frozen=True):
+    """A name bound by an import."""
+
+    module: str
+    parts: tuple[str, ...]
+
+
+_Binding = ast.AST | _Alias
+
+
+class _Module(msgspec.Struct, frozen=True):
+    name: str
+    names: dict[str, _Binding]
+    stars: list[str]
+
+
+class _Spot(msgspec.Struct, frozen=True):
+    """Where following a path ended."""
+
+    module: _Module
+    qualname: tuple[str, ...]
+    node: ast.AST | None
+
+
+class Tree:
+    """The sources of one version of SGLang, parsed as they are asked for."""
+
+    def __init__(self, given: str, files: _Files) -> None:
+        self.given = given
+        self.files = files
+        self._modules: dict[str, _Module | None] = {}
+        self._found: dict[str, Found | None] = {}
+        self.version = self._read_version()
+
+    @property
+    def label(self) -> str:
+        """The version; what the user gave when the sources do not tell."""
+        return self.version or self.given
+
+    def find(self, path: str) -> Found | None:
+        """Follow ``package.module:Class.member`` through re-exports and base classes.
+
+        Raises:
+            UsageError: a file on the way cannot be parsed.
+        """
+        if path not in self._found:
+            module, _, qualname = path.partition(":")
+            spot = self._locate(module, tuple(filter(None, qualname.split("."))), set())
+            self._found[path] = None if spot is None else self._describe(spot)
+        return self._found[path]
+
+    def members(self, path: str) -> set[str]:
+        """Public names of a module, or of a class and its base classes; empty when it does not exist."""
+        module, _, qualname = path.partition(":")
+        spot = self._locate(module, tuple(filter(None, qualname.split("."))), set())
+        if spot is None:
+            return set()
+        names: set[str] = set()
+        if spot.node is None:
+            names.update(spot.module.names)
+        elif isinstance(spot.node, ast.ClassDef):
+            for owner, cls in self._lineage(spot.module, spot.node, set()):
+                del owner
+                names.update(_bindings(cls.body, "")[0])
+        return {name for name in names if name[0] != "_"}
+
+    def defining(self, names: Iterable[str]) -> dict[str, set[str]]:
+        """Modules that define each of the names at their top level, found by text."""
+        wanted = {name: set[str]() for name in names}
+        if not wanted:
+            return wanted
+        either = "|".join(map(re.escape, wanted)).encode()
+        pattern = re.compile(rb"^(?:(?:async )?def|class) +(%s)\b|^(%s) *[:=]" % (either, either), re.MULTILINE)
+        for file in self.files.names():
+            for match in pattern.finditer(self.files.read(file) or b""):
+                wanted[(match[1] or match[2]).decode()].add(_module_of(file))
+        return wanted
+
+    def _read_version(self) -> str | None:
+        source = self.files.read(f"{PACKAGE}/_version.py") or b""
+        match = re.search(rb"^__version__\b[^\n]*= *['\"]([^'\"]+)", source, re.MULTILINE)
+        return match[1].decode() if match else None
+
+    # -- parsing
+
+    def _module(self, name: str) -> _Module | None:
+        if name not in self._modules:
+            self._modules[name] = self._parse(name)
+        return self._modules[name]
+
+    def _parse(self, name: str) -> _Module | None:
+        stem = name.replace(".", "/")
+        for file, package in ((f"{stem}/__init__.py", name), (f"{stem}.py", name.rpartition(".")[0])):
+            source = self.files.read(file)
+            if source is not None:
+                names, stars = _bindings(self._body(file, source), package)
+                return _Module(name, names, stars)
+        return None
+
+    def _body(self, file: str, source: bytes) -> list[ast.stmt]:
+        try:
+            return ast.parse(source, file).body
+        except SyntaxError as error:
+            where, problem = f"{file}, line {error.lineno}", error.msg
+        except (ValueError, RecursionError, MemoryError) as error:
+            where, problem = file, str(error) or type(error).__name__
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise UsageError(
+            f"{self.given}: {where} cannot be parsed by Python {version}: {problem}. "
+            f"Repair the file, or run kunhook with the Python that this SGLang needs."
+        )
+
+    # -- following names
+
+    def _locate(self, module: str, parts: tuple[str, ...], seen: set[tuple[str, ...]]) -> _Spot | None:
+        parsed = self._module(module)
+        if parsed is None or (module, *parts) in seen:
+            return None
+        seen.add((module, *parts))
+        if not parts:
+            return _Spot(parsed, (), None)
+        binding = parsed.names.get(parts[0])
+        if binding is not None:
+            spot = self._follow(parsed, {}, parts[:1], binding, parts[1:], seen)
+            if spot is not None:
+                return spot
+        spot = self._locate(f"{module}.{parts[0]}", parts[1:], seen)
+        for star in parsed.stars if spot is None else ():
+            spot = spot or self._locate(star, parts, seen)
+        return spot
+
+    def _follow(
+        self,
+        module: _Module,
+        scope: Mapping[str, _Binding],
+        qualname: tuple[str, ...],
+        binding: _Binding,
+        rest: tuple[str, ...],
+        seen: set[tuple[str, ...]],
+    ) -> _Spot | None:
+        """Go from a binding to the name behind it, then down to ``rest``. ``scope`` is the class around it."""
+        if isinstance(binding, _Alias):
+            return self._locate(binding.module, (*binding.parts, *rest), seen)
+        if isinstance(binding, ast.Name) and binding.id in scope and scope[binding.id] is not binding:
+            return self._follow(module, {}, (*qualname[:-1], binding.id), scope[binding.id], rest, seen)
+        if isinstance(binding, ast.Name | ast.Attribute):
+            chain = _chain(binding)
+            spot = self._locate(module.name, (*chain, *rest), seen) if chain else None
+            if spot is not None:
+                return spot
+        if not rest:
+            return _Spot(module, qualname, binding)
+        if isinstance(binding, ast.ClassDef):
+            return self._member(module, qualname, binding, rest, seen)
+        if isinstance(binding, ast.FunctionDef) and len(rest) == 1 and rest[0] in _stored([binding]):
+            return _Spot(module, (*qualname, *rest), ast.Constant(None))
+        return None
+
+    def _member(
+        self,
+        module: _Module,
+        qualname: tuple[str, ...],
+        cls: ast.ClassDef,
+        rest: tuple[str, ...],
+        seen: set[tuple[str, ...]],
+    ) -> _Spot | None:
+        for owner, base in self._lineage(module, cls, set()):
+            names, _ = _bindings(base.body, "")
+            where = qualname if base is cls else (base.name,)
+            if rest[0] in names:
+                return self._follow(owner, names, (*where, rest[0]), names[rest[0]], rest[1:], seen)
+            methods = [node for node in names.values() if isinstance(node, ast.FunctionDef)]
+            if len(rest) == 1 and rest[0] in _stored(methods):
+                return _Spot(owner, (*where, *rest), ast.Constant(None))
+        return None
+
+    def _lineage(
+        self, module: _Module, cls: ast.ClassDef, seen: set[tuple[str, str]]
+    ) -> Iterator[tuple[_Module, ast.ClassDef]]:
+        """The class and those of its base classes that are in the tree, depth first."""
+        if (module.name, cls.name) in seen:
+            return
+        seen.add((module.name, cls.name))
+        yield module, cls
+        for base in cls.bases:
+            chain = _chain(base.value if isinstance(base, ast.Subscript) else base)
+            spot = self._locate(module.name, chain, set()) if chain else None
+            if spot is not None and isinstance(spot.node, ast.ClassDef):
+                yield from self._lineage(spot.module, spot.node, seen)
+
+    def _describe(self, spot: _Spot) -> Found:
+        path = f"{spot.module.name}:{'.'.join(spot.qualname)}" if spot.qualname else spot.module.name
+        node = spot.node
+        if node is None:
+            return Found(path, "module")
+        if isinstance(node, ast.ClassDef):
+            return Found(path, "class")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return Found(path, "property" if _is_property(node) else _signature(node.args))
+        if isinstance(node, ast.Lambda):
+            return Found(path, _signature(node.args))
+        if isinstance(node, ast.Attribute) and (chain := _chain(node)):
+            holder = self._locate(spot.module.name, chain[:-1], set())
+            method = getattr(_container(holder.node if holder else None), chain[-1], None)
+            if callable(method):
+                bound = list(inspect.signature(method).parameters.values())[1:]
+                return Found(path, targets.text_of(inspect.Signature(bound)))
+        return Found(path, "value")
+
+
+def _module_of(file: str) -> str:
+    parts = PurePosixPath(file).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _chain(node: ast.AST) -> tuple[str, ...]:
+    """``a.b.c`` as its parts; empty for any other expression."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute) and (start := _chain(node.value)):
+        return (*start, node.attr)
+    return ()
+
+
+def _container(node: ast.AST | None) -> type[Any] | None:
+    """The built-in container an expression makes, where that can be seen."""
+    if isinstance(node, ast.BinOp):
+        return _container(node.left)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return {"list": list, "set": set, "dict": dict, "sorted": list, "defaultdict": dict}.get(node.func.id)
+    kinds = {ast.List: list, ast.ListComp: list, ast.Set: set, ast.SetComp: set, ast.Dict: dict, ast.DictComp: dict}
+    return kinds.get(type(node))  # type: ignore[arg-type]
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    last = [_chain(decorator)[-1:] for decorator in node.decorator_list]
+    return any(name in (("property",), ("cached_property",), ("setter",)) for name in last)
+
+
+def _signature(arguments: ast.arguments) -> str:
+    """Parameters as ``targets.text_of`` writes them."""
+    parameter, kinds = inspect.Parameter, inspect._ParameterKind
+    made: list[inspect.Parameter] = []
+
+    def add(argument: ast.arg, kind: inspect._ParameterKind, default: Any) -> None:
+        made.append(parameter(argument.arg, kind, default=parameter.empty if default is None else ...))
+
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    for index, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
+        only = index < len(arguments.posonlyargs)
+        add(argument, kinds.POSITIONAL_ONLY if only else kinds.POSITIONAL_OR_KEYWORD, default)
+    if arguments.vararg:
+        add(arguments.vararg, kinds.VAR_POSITIONAL, None)
+    for argument, keyword in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        add(argument, kinds.KEYWORD_ONLY, keyword)
+    if arguments.kwarg:
+        add(arguments.kwarg, kinds.VAR_KEYWORD, None)
+    return targets.text_of(inspect.Signature(made))
+
+
+def _stored(functions: Iterable[ast.FunctionDef]) -> set[str]:
+    """Attributes that functions store on their first parameter, which is how instances get theirs."""
+    stored = set()
+    for function in functions:
+        first = next((a.arg for a in (*function.args.posonlyargs, *function.args.args)), None)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _chain(node) == (first, node.attr):
+                stored.add(node.attr)
+    return stored
+
+
+def _bindings(body: Iterable[ast.stmt], package: str) -> tuple[dict[str, _Binding], list[str]]:
+    """Names a module or class body binds, and the modules it imports everything from."""
+    names: dict[str, _Binding] = {}
+    stars: list[str] = []
+    for branch, statement in _statements(body):
+        for name, binding in _bound(statement, package):
+            if name == "*":
+                stars.append(binding.module)  # type: ignore[union-attr]
+                continue
+            known = names.get(name)
+            # A call that rebinds a definition decorates it. Of alternatives, the first is the normal one.
+            decorated = isinstance(known, ast.ClassDef | ast.FunctionDef) and isinstance(binding, ast.Call)
+            fallback = branch and known is not None and not isinstance(known, ast.Constant)
+            if not decorated and not fallback:
+                names[name] = binding
+    return names, stars
+
+
+def _statements(body: Iterable[ast.stmt], branch: bool = False) -> Iterator[tuple[bool, ast.stmt]]:
+    """Statements of a body and of its branches, and whether they are in one."""
+    for statement in body:
+        if isinstance(statement, ast.If):
+            if _chain(statement.test)[-1:] != ("TYPE_CHECKING",):
+                yield from _statements(statement.body, True)
+            yield from _statements(statement.orelse, True)
+        elif isinstance(statement, ast.Try):
+            yield from _statements([*statement.body, *statement.orelse], branch)
+            yield from _statements([s for handler in statement.handlers for s in handler.body], True)
+            yield from _statements(statement.finalbody, branch)
+        elif isinstance(statement, ast.With):
+            yield from _statements(statement.body, branch)
+        else:
+            yield branch, statement
+
+
+def _bound(statement: ast.stmt, package: str) -> Iterator[tuple[str, _Binding]]:
+    match statement:
+        case ast.ClassDef(name=name):
+            yield name, statement
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            if not any(_chain(decorator)[-1:] == ("overload",) for decorator in statement.decorator_list):
+                yield name, statement
+        case ast.Assign(targets=places, value=value):
+            for place in places:
+                if isinstance(place, ast.Name):
+                    yield place.id, value
+                elif isinstance(place, ast.Tuple | ast.List):
+                    yield from ((e.id, statement) for e in place.elts if isinstance(e, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name), value=annotated):
+            yield name, annotated or statement
+        case ast.Import(names=aliases):
+            for alias in aliases:
+                module = alias.name if alias.asname else alias.name.partition(".")[0]
+                yield alias.asname or module, _Alias(module, ())
+        case ast.ImportFrom(names=aliases):
+            source = _source(statement, package)
+            for alias in aliases:
+                yield alias.asname or alias.name, _Alias(source, () if alias.name == "*" else (alias.name,))
+
+
+def _source(statement: ast.ImportFrom, package: str) -> str:
+    if not statement.level:
+        return statement.module or ""
+    parents = package.split(".")[: len(package.split(".")) - statement.level + 1]
+    return ".".join([*parents, *filter(None, [statement.module])])
