@@ -151,7 +151,7 @@ def get_launch_env(server_args: Any) -> Mapping[str, EnvDefault] | None:
     """
 
 
-@hookspec(mode=Mode.EACH, since=1, asked=Asked.WORKER, none="Nothing is initialised.")
+@hookspec(mode=Mode.EACH, since=1, asked=Asked.WORKER, none="Nothing is initialised.", must_run=True)
 def init_backend() -> None:
     """Initialise the vendor's runtime in a process that will load a model.
 
@@ -173,7 +173,7 @@ def init_backend() -> None:
     """
 
 
-@hookspec(mode=Mode.EACH, since=1, asked=Asked.WORKER, none="The model is used as loaded.")
+@hookspec(mode=Mode.EACH, since=1, asked=Asked.WORKER, none="The model is used as loaded.", must_run=True)
 def post_load_model(model: Any) -> None:
     """Look at, or rearrange, a model right after its weights are loaded.
 

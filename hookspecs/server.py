@@ -37,7 +37,7 @@ def get_server_arg_defaults(detection: DeviceDetection) -> Mapping[str, ArgDefau
     """
 
 
-@hookspec(mode=Mode.EACH, since=1, asked=Asked.LAUNCH, none="The arguments are accepted.")
+@hookspec(mode=Mode.EACH, since=1, asked=Asked.LAUNCH, none="The arguments are accepted.", must_run=True)
 def check_server_args(server_args: Any) -> Sequence[ArgProblem] | None:
     """Refuse arguments the device cannot run, before anything is loaded.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Callable
 
 from kunhook import bound, discovery, processes, profile
@@ -46,6 +47,9 @@ def activator(device: str) -> Callable[[], str | None]:
             return _activate(device)
         except KunhookError as error:
             raise StartupError(str(error)) from error
+        except Exception as error:
+            # SGLang would swallow it and serve on another device.
+            raise StartupError(f"activating device {device!r} failed:\n{traceback.format_exc()}") from error
 
     return activate
 

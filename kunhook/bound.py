@@ -5,7 +5,10 @@ Resolved once and kept; code that serves requests never comes here.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kunhook import refs
@@ -19,6 +22,10 @@ class Bound:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.pid = os.getpid()
+        self.operators: dict[str, Callable[..., Any]] = {}
+        """Forwards handed to SGLang's fused operators, by operator."""
+        self.used: Counter[str] = Counter()
+        """How often SGLang asked for, or called, what a hook provides in this process."""
         self._objects: dict[tuple[str, str], Any] = {}
         self._vendor_ops: Any = None
 
@@ -28,6 +35,25 @@ class Bound:
             value = self.plan.value(hook, key)
             self._objects[hook, key] = None if value is None else refs.resolve(value, wanted_by=self.source(hook, key))
         return self._objects[hook, key]
+
+    def ask(self, hook: str, key: str = "") -> Any:
+        """What SGLang is given when it asks for a class or function: counted."""
+        self.used[hook] += 1
+        return self.object(hook, key)
+
+    def ask_value(self, hook: str, key: str = "") -> Any:
+        """What SGLang is given when it asks for a plain answer: counted."""
+        self.used[hook] += 1
+        return self.plan.value(hook, key)
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Ask without counting: for reading back."""
+        before = self.used.copy()
+        try:
+            yield
+        finally:
+            self.used = before
 
     def source(self, hook: str, key: str = "") -> str:
         """Who answered, for messages."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import itertools
 import re
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from importlib import metadata
@@ -19,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from kunhook import versions
 from kunhook.errors import UsageError, nearest
-from kunhook.seams import catalogue, targets
+from kunhook.seams import catalogue, signatures, targets
 from kunhook.seams.targets import Role, Target
 
 PACKAGE = "sglang"
@@ -128,7 +130,7 @@ class _Wheel:
             return None
         try:
             return self._zip.read(name)
-        except (zipfile.BadZipFile, zipfile.zlib.error, OSError, RuntimeError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError) as error:
             raise UsageError(f"{self._file}: {name} cannot be unpacked: {error}. Download the wheel again.") from error
 
 
@@ -166,13 +168,11 @@ def _better_folder(path: Path) -> str:
         return f" Give its parent, {path.resolve().parent}."
     if (path / "python" / PACKAGE).is_dir():
         return f" Give {path / 'python'}."
-    return f" Give the folder a wheel was unpacked into."
+    return " Give the folder a wheel was unpacked into."
 
 
 def _installed_folder(wanted: Version) -> Path:
-    remedy = (
-        f"Download its wheel with: pip download --no-deps {PACKAGE}=={wanted}, and give the file instead of the version."
-    )
+    remedy = f"Download its wheel with: pip download --no-deps {PACKAGE}=={wanted}, and give the file instead."
     try:
         distribution = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
@@ -215,6 +215,7 @@ class _Module(msgspec.Struct, frozen=True):
     name: str
     names: dict[str, _Binding]
     stars: list[str]
+    body: list[ast.stmt]
 
 
 class _Spot(msgspec.Struct, frozen=True):
@@ -247,23 +248,31 @@ class Tree:
             UsageError: a file on the way cannot be parsed.
         """
         if path not in self._found:
-            module, _, qualname = path.partition(":")
-            spot = self._locate(module, tuple(filter(None, qualname.split("."))), set())
-            self._found[path] = None if spot is None else self._describe(spot)
+            self._found[path] = self._find_call(path) if path.endswith("()") else self._find_name(path)
         return self._found[path]
+
+    def _find_name(self, path: str) -> Found | None:
+        spot = self._spot(path)
+        return None if spot is None else self._describe(spot)
+
+    def _find_call(self, path: str) -> Found | None:
+        module, _, qualname = path[:-2].partition(":")
+        holder, _, called = qualname.rpartition(".")
+        spot = self._spot(f"{module}:{holder}")
+        return Found(path, "call") if spot is not None and called in _called(spot) else None
+
+    def _spot(self, path: str) -> _Spot | None:
+        module, _, qualname = path.partition(":")
+        return self._locate(module, tuple(filter(None, qualname.split("."))), set())
 
     def members(self, path: str) -> set[str]:
         """Public names of a module, or of a class and its base classes; empty when it does not exist."""
-        module, _, qualname = path.partition(":")
-        spot = self._locate(module, tuple(filter(None, qualname.split("."))), set())
-        if spot is None:
-            return set()
+        spot = self._spot(path)
         names: set[str] = set()
-        if spot.node is None:
+        if spot is not None and spot.node is None:
             names.update(spot.module.names)
-        elif isinstance(spot.node, ast.ClassDef):
-            for owner, cls in self._lineage(spot.module, spot.node, set()):
-                del owner
+        elif spot is not None and isinstance(spot.node, ast.ClassDef):
+            for _, cls in self._lineage(spot.module, spot.node, set()):
                 names.update(_bindings(cls.body, "")[0])
         return {name for name in names if name[0] != "_"}
 
@@ -296,8 +305,9 @@ class Tree:
         for file, package in ((f"{stem}/__init__.py", name), (f"{stem}.py", name.rpartition(".")[0])):
             source = self.files.read(file)
             if source is not None:
-                names, stars = _bindings(self._body(file, source), package)
-                return _Module(name, names, stars)
+                body = self._body(file, source)
+                names, stars = _bindings(body, package)
+                return _Module(name, names, stars, body)
         return None
 
     def _body(self, file: str, source: bytes) -> list[ast.stmt]:
@@ -399,15 +409,17 @@ class Tree:
         if isinstance(node, ast.ClassDef):
             return Found(path, "class")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return Found(path, "property" if _is_property(node) else _signature(node.args))
+            return Found(
+                path, "property" if _is_property(node) else signatures.text_of(signatures.parameters_of(node.args))
+            )
         if isinstance(node, ast.Lambda):
-            return Found(path, _signature(node.args))
+            return Found(path, signatures.text_of(signatures.parameters_of(node.args)))
         if isinstance(node, ast.Attribute) and (chain := _chain(node)):
             holder = self._locate(spot.module.name, chain[:-1], set())
             method = getattr(_container(holder.node if holder else None), chain[-1], None)
             if callable(method):
                 bound = list(inspect.signature(method).parameters.values())[1:]
-                return Found(path, targets.text_of(inspect.Signature(bound)))
+                return Found(path, signatures.text_of(bound))
         return Found(path, "value")
 
 
@@ -440,26 +452,12 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(name in (("property",), ("cached_property",), ("setter",)) for name in last)
 
 
-def _signature(arguments: ast.arguments) -> str:
-    """Parameters as ``targets.text_of`` writes them."""
-    parameter, kinds = inspect.Parameter, inspect._ParameterKind
-    made: list[inspect.Parameter] = []
-
-    def add(argument: ast.arg, kind: inspect._ParameterKind, default: Any) -> None:
-        made.append(parameter(argument.arg, kind, default=parameter.empty if default is None else ...))
-
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
-    for index, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
-        only = index < len(arguments.posonlyargs)
-        add(argument, kinds.POSITIONAL_ONLY if only else kinds.POSITIONAL_OR_KEYWORD, default)
-    if arguments.vararg:
-        add(arguments.vararg, kinds.VAR_POSITIONAL, None)
-    for argument, keyword in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        add(argument, kinds.KEYWORD_ONLY, keyword)
-    if arguments.kwarg:
-        add(arguments.kwarg, kinds.VAR_KEYWORD, None)
-    return targets.text_of(inspect.Signature(made))
+def _called(spot: _Spot) -> set[str]:
+    """Names of the functions and methods that a function, or the top level of a module, calls."""
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = [s for s in spot.module.body if not isinstance(s, definitions)] if spot.node is None else [spot.node]
+    calls = (inner for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return {chain[-1] for call in calls if (chain := _chain(call.func))}
 
 
 def _stored(functions: Iterable[ast.FunctionDef]) -> set[str]:
@@ -468,7 +466,11 @@ def _stored(functions: Iterable[ast.FunctionDef]) -> set[str]:
     for function in functions:
         first = next((a.arg for a in (*function.args.posonlyargs, *function.args.args)), None)
         for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _chain(node) == (first, node.attr):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Store)
+                and _chain(node) == (first, node.attr)
+            ):
                 stored.add(node.attr)
     return stored
 
@@ -538,3 +540,200 @@ def _source(statement: ast.ImportFrom, package: str) -> str:
         return statement.module or ""
     parents = package.split(".")[: len(package.split(".")) - statement.level + 1]
     return ".".join([*parents, *filter(None, [statement.module])])
+
+
+# -- the comparison
+
+_WATCHED = ("sglang.srt.platforms.interface:SRTPlatform", "sglang.srt.platforms.interface:PlatformCapabilities")
+_EXTENDING = re.compile(r"register_\w+|add_\w+_choices")
+
+
+def compare(old: Tree, new: Tree, wanted: Iterable[Target] = targets.TARGETS) -> Report:
+    """Compare two versions at every target, and look for seams nobody catalogued.
+
+    Args:
+        old: the version that is in use.
+        new: the version to go to.
+        wanted: targets to compare, also those of other versions.
+
+    Raises:
+        UsageError: a file that is needed cannot be read or parsed.
+    """
+    groups: dict[tuple[str, str], list[Target]] = {}
+    for target in wanted:
+        groups.setdefault((target.hook, target.path), []).append(target)
+    comparison = _Comparison(old, new, groups)
+    findings = [finding for group in groups.values() if (finding := comparison.finding(group)) is not None]
+    return Report(old.label, new.label, (*findings, *comparison.uncatalogued()))
+
+
+def _judged_as(tree: Tree) -> str:
+    """The version whose targets count: a version outside the catalogued range is held to the nearest inside."""
+    if tree.version is None:
+        return targets.VERIFIED[-1]
+    if versions.unmet(PACKAGE, tree.version, catalogue.SUPPORTED) is None:
+        return tree.version
+    oldest = targets.VERIFIED[0]
+    return oldest if versions.unmet(PACKAGE, tree.version, f"<{oldest}") is None else targets.VERIFIED[-1]
+
+
+class _Comparison:
+    """State of one comparison."""
+
+    def __init__(self, old: Tree, new: Tree, groups: Mapping[tuple[str, str], list[Target]]) -> None:
+        self.old, self.new = old, new
+        self.paths = {path for _, path in groups}
+        every = [target for group in groups.values() for target in group]
+        self.expected_old = set(targets.valid_in(_judged_as(old), every))
+        self.expected_new = set(targets.valid_in(_judged_as(new), every))
+        self.debts = {seam.hook for seam in catalogue.SEAMS if seam.kind is catalogue.Kind.DEBT}
+        gone = [path for path in self.paths if old.find(path) is not None and new.find(path) is None]
+        self.defining = new.defining({_top(path) for path in gone} - {""})
+
+    def finding(self, group: list[Target]) -> Finding | None:
+        """What happened to one path, for one hook; None when it matters in neither version."""
+        path = group[0].path
+        was, now = self.old.find(path), self.new.find(path)
+        expected = next((t for t in group if t in self.expected_new), None)
+        moved_to = None
+        if now is None and was is not None:
+            moved_to = self._moved_to(path, was.signature)
+            now = None if moved_to is None else self.new.find(moved_to)
+        if was is None and now is None and (expected is None or expected.role is Role.AVAILABLE):
+            return None
+        change = _change(was, now, moved_to)
+        needs_work, what = self._advice(group, expected, change, was, now, moved_to)
+        spare = group[-1].role is Role.AVAILABLE
+        return Finding(
+            hook=group[0].hook,
+            path=path,
+            role=(expected or group[-1]).role,
+            change=change,
+            old_signature=None if was is None else was.signature,
+            new_signature=None if now is None else now.signature,
+            moved_to=moved_to,
+            what_to_do=what,
+            needs_work=needs_work,
+            retires_debt=spare and change is Change.NEW and group[0].hook in self.debts,
+        )
+
+    def uncatalogued(self) -> Iterator[Finding]:
+        """Platform members and registration functions that are new and in no target."""
+        found: dict[str, Found] = {}
+        for holder in _WATCHED:
+            for name in self.new.members(holder) - self.old.members(holder):
+                found[f"{holder}.{name}"] = self.new.find(f"{holder}.{name}") or Found("", "")
+        for module in sorted({path.partition(":")[0] for path in self.paths}):
+            for name in filter(_EXTENDING.fullmatch, self.new.members(module) - self.old.members(module)):
+                spot = self.new.find(f"{module}:{name}")
+                if spot is not None and spot.signature[0] == "(" and self.old.find(spot.path) is None:
+                    found.setdefault(spot.path, spot)
+        for path in sorted(found.keys() - self.paths):
+            yield Finding(
+                hook="",
+                path=path,
+                role=Role.AVAILABLE,
+                change=Change.NEW,
+                old_signature=None,
+                new_signature=found[path].signature,
+                moved_to=None,
+                what_to_do="Not catalogued yet. See whether it retires a debt or serves a hook, then add a Target.",
+                needs_work=False,
+            )
+
+    def _moved_to(self, path: str, signature: str) -> str | None:
+        """Where the same qualified name is defined now; None when it is nowhere, or was there before."""
+        module, _, qualname = path.partition(":")
+        candidates = []
+        for place in self.defining.get(_top(path), ()):
+            candidate = f"{place}:{qualname}"
+            here, before = self.new.find(candidate), self.old.find(candidate)
+            parallel = before is not None and before.path.startswith(f"{place}:")
+            if here is not None and not parallel:
+                candidates.append((here.signature != signature, _distance(module, place), candidate))
+        return min(candidates)[2] if candidates else None
+
+    def _advice(
+        self,
+        group: list[Target],
+        expected: Target | None,
+        change: Change,
+        was: Found | None,
+        now: Found | None,
+        moved_to: str | None,
+    ) -> tuple[bool, str]:
+        """Whether kunhook has to change, and a sentence that says how."""
+        hook = group[0].hook
+        if group[-1].role is Role.AVAILABLE:
+            return False, self._spare_advice(hook, expected, change, moved_to)
+        if expected is None:
+            return False, self._no_longer_used(group, change)
+        if change is Change.MOVED:
+            return True, f"Take it from {moved_to} in SGLang {self.new.label} and later, {_ENTRY}"
+        if now is None:
+            return True, f"{_named(hook)} loses this name: find what replaced it,{self._hint(group[0].path)} {_ENTRY}"
+        if now.signature != expected.signature:
+            return True, f"Follow {now.signature} where kunhook has {expected.signature} ({expected.role}), {_ENTRY}"
+        if change is Change.NEW:
+            return False, f"Nothing: kunhook uses it in SGLang {expected.sglang}."
+        if change is Change.CHANGED:
+            return False, "Nothing: kunhook follows this signature."
+        if was is not None and was.path != now.path:
+            return False, f"Nothing: it is defined in {now.path} now and still found here."
+        return False, ""
+
+    def _spare_advice(self, hook: str, expected: Target | None, change: Change, moved_to: str | None) -> str:
+        if change is Change.NEW:
+            return f"It could {'retire the debt of' if hook in self.debts else 'serve'} hook {hook}."
+        if change in (Change.GONE, Change.MOVED) and expected is not None:
+            return f"Not used yet; {'correct' if moved_to else 'end'} its entry in kunhook/seams/targets.py."
+        return ""
+
+    def _no_longer_used(self, group: list[Target], change: Change) -> str:
+        if change is Change.SAME:
+            return ""
+        hook = group[0].hook
+        names = [
+            target.path.partition(":")[2]
+            for target in sorted(self.expected_new - self.expected_old, key=lambda target: target.path)
+            if target.hook == hook and target.role is not Role.AVAILABLE and target.path != group[0].path
+        ]
+        return (
+            f"Nothing: kunhook uses {', '.join(names)} there." if names else "Nothing: kunhook does not use it there."
+        )
+
+    def _hint(self, path: str) -> str:
+        """New names beside one that is gone, when they look alike."""
+        holder, _, name = path.rpartition("." if "." in path.partition(":")[2] else ":")
+        fresh = self.new.members(holder) - self.old.members(holder)
+        return f" {nearest(name, fresh)} It then needs" if fresh and "Did you mean" in nearest(name, fresh) else ""
+
+
+_ENTRY = "and add a Target for it to kunhook/seams/targets.py."
+
+
+def _change(was: Found | None, now: Found | None, moved_to: str | None) -> Change:
+    if moved_to is not None:
+        return Change.MOVED
+    if now is None:
+        return Change.GONE
+    if was is None:
+        return Change.NEW
+    return Change.SAME if was.signature == now.signature else Change.CHANGED
+
+
+def _named(hook: str) -> str:
+    return "Every hook" if hook == targets.EVERY_HOOK else f"Hook {hook}"
+
+
+def _top(path: str) -> str:
+    """The name at the top level of the module; empty for the module itself and its calls."""
+    name = path.partition(":")[2].partition(".")[0]
+    return "" if name.endswith("()") else name
+
+
+def _distance(module: str, other: str) -> tuple[int, str]:
+    """How far apart two modules are, for sorting."""
+    first, second = module.split("."), other.split(".")
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    return len(first) + len(second) - 2 * shared, other

@@ -23,7 +23,10 @@ DIRECTORY_VARIABLE = "KUNHOOK_RUNTIME_DIR"
 
 
 class LiveHook(msgspec.Struct, frozen=True, kw_only=True):
-    """A hook in a running process. ``active`` only after it was read back from SGLang there."""
+    """A hook in a running process. ``active`` only after it was read back from SGLang there.
+
+    ``planned`` is True where the plan says active, whatever this process uses of it.
+    """
 
     hook: str
     key: str
@@ -33,10 +36,11 @@ class LiveHook(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     why: str
     seam: str
+    planned: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One process. ``started`` is in seconds since the epoch."""
+    """One process. ``started`` is in seconds since the epoch; ``ready`` after a model was loaded."""
 
     schema: int = SCHEMA
     pid: int
@@ -45,6 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     device: str
     profile: str | None
+    ready: bool = False
     hooks: tuple[LiveHook, ...]
     metrics: dict[str, float] = {}
 
@@ -66,17 +71,16 @@ def directory() -> Path:
 
 
 _warned = False
-_registered_pid: int | None = None
+_removed_at_exit: set[tuple[int, Path]] = set()
 
 
 def write(manifest: Manifest) -> None:
     """Write the manifest of this process, replacing an earlier one in one step."""
-    global _registered_pid
     folder = directory()
     target = folder / f"{manifest.pid}.json"
     temporary = folder / f".{manifest.pid}.tmp"
     try:
-        _prepare(folder)
+        prepare(folder)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(manifest))
@@ -84,12 +88,23 @@ def write(manifest: Manifest) -> None:
     except OSError as error:
         _warn_once(folder, error)
         return
-    if _registered_pid != manifest.pid:
-        _registered_pid = manifest.pid
-        atexit.register(_remove, target, manifest.pid)
+    remove_at_exit(target)
 
 
-def _prepare(folder: Path) -> None:
+def remove_at_exit(file: Path) -> None:
+    """Remove a file of this process when it ends; a forked child leaves it alone."""
+    pid = os.getpid()
+    if (pid, file) not in _removed_at_exit:
+        _removed_at_exit.add((pid, file))
+        atexit.register(_remove, file, pid)
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, or check it.
+
+    Raises:
+        OSError: it cannot be made, belongs to somebody else, or others may read it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -129,8 +144,9 @@ def read() -> list[Process]:
             role = processes.role_of(manifest.pid, manifest.launcher)
             found.append(Process(role=role, manifest=manifest))
         else:
-            with contextlib.suppress(OSError):
-                file.unlink()
+            for left in (file, file.with_suffix(".sock")):
+                with contextlib.suppress(OSError):
+                    left.unlink()
     return sorted(found, key=lambda p: (p.manifest.launcher, p.role != "launcher", p.role, p.manifest.pid))
 
 

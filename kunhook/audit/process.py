@@ -46,9 +46,7 @@ def state(fingerprinter: Fingerprinter, environ: Mapping[str, str]) -> dict[str,
 
 def _logging(fingerprinter: Fingerprinter) -> dict[str, Any]:
     manager = logging.root.manager
-    loggers = {
-        name: logger for name, logger in list(manager.loggerDict.items()) if isinstance(logger, logging.Logger)
-    }
+    loggers = {name: logger for name, logger in list(manager.loggerDict.items()) if isinstance(logger, logging.Logger)}
     return {
         "(logger class)": fingerprinter.text(logging.getLoggerClass()),
         "(record factory)": fingerprinter.text(logging.getLogRecordFactory()),
@@ -83,13 +81,13 @@ def _handler(fingerprinter: Fingerprinter, handler: logging.Handler) -> str:
 
 def _signals(fingerprinter: Fingerprinter) -> dict[str, str]:
     return {
-        number.name: fingerprinter.text(signal.getsignal(number)) for number in sorted(signal.valid_signals()) if isinstance(number, signal.Signals)
+        number.name: fingerprinter.text(signal.getsignal(number))
+        for number in sorted(signal.valid_signals())
+        if isinstance(number, signal.Signals)
     }
 
 
 def _environ(before: Mapping[str, str]) -> dict[str, str]:
     """Variables that are not as they were when the process started."""
     names = sorted({*before, *os.environ})
-    return {
-        name: os.environ.get(name, "(removed)") for name in names if before.get(name) != os.environ.get(name)
-    }
+    return {name: os.environ.get(name, "(removed)") for name in names if before.get(name) != os.environ.get(name)}

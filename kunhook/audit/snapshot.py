@@ -13,10 +13,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 from . import process
-from .fingerprint import Fingerprinter, digest, name_of, node_text
+from .fingerprint import Fingerprinter, digest, module_of, name_of
 
 FORMAT = 1
 
@@ -68,7 +69,7 @@ def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]
     # Collected first, so that objects nobody holds any more are not a matter of chance.
     gc.collect()
     names = _Names(_all_classes(), packages)
-    fingerprinter = Fingerprinter(names.name)
+    fingerprinter = Fingerprinter(names.name, _named())
     modules = {
         name: _module(fingerprinter, module) for name, module in list(sys.modules.items()) if _inside(name, packages)
     }
@@ -80,6 +81,15 @@ def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]
         "classes": classes,
         "process": process.state(fingerprinter, environ),
     }
+
+
+def _named() -> dict[int, str]:
+    """Dictionaries that belong to somebody, by id."""
+    named = {id(sys.modules): "sys.modules"}
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType):
+            named[id(object.__getattribute__(module, "__dict__"))] = f"globals of {name}"
+    return named
 
 
 def _inside(name: str, packages: tuple[str, ...]) -> bool:
@@ -109,13 +119,12 @@ class _Names:
         self._numbered: dict[int, str] = {}
         plain = Fingerprinter()
         for name, group in groups.items():
-            module = name_of(group[0])[: -len(group[0].__qualname__)].rstrip(".") or "builtins"
-            if not _inside(module, packages):
+            if not _inside(module_of(group[0]), packages):
                 continue
             self.audited.extend(group)
             if len(group) > 1:
                 # By content, because two processes need not meet them in one order.
-                ordered = sorted(group, key=lambda cls: digest(_flat(_class(plain, cls))))
+                ordered = sorted(group, key=lambda cls: digest(_content(plain, cls)))
                 self._numbered.update({id(cls): f"{name} ({number})" for number, cls in enumerate(ordered, start=1)})
 
     def name(self, cls: type) -> str:
@@ -123,9 +132,9 @@ class _Names:
         return self._numbered.get(id(cls)) or name_of(cls)
 
 
-def _flat(described: dict[str, Any]) -> Iterator[str]:
-    for name, node in sorted(described.items()):
-        yield f"{name}={node_text(node)}"
+def _content(fingerprinter: Fingerprinter, cls: type) -> Iterator[str]:
+    for name, value in sorted(_type_dict(cls).items()):
+        yield f"{name}={fingerprinter.text(value)}"
 
 
 def _module(fingerprinter: Fingerprinter, module: Any) -> Any:

@@ -24,6 +24,7 @@ _COMMANDS = {
     "plugins": "Installed plugins and what they provide.",
     "serve": "Start SGLang's server with the plan composed.",
     "show": "One hook: contract, implementations, winning rule, seam.",
+    "trace": "Count and time the calls of one hook in running processes.",
 }
 
 

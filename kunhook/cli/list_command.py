@@ -9,6 +9,7 @@ import msgspec
 
 from hookspecs import HOOKS
 from kunhook.cli import options
+from kunhook.errors import KunhookError
 from kunhook.plan import ANY_HOOK, Plan, State
 
 _COLUMNS = ("HOOK", "PLUGIN", "VERSION", "STATE", "WHY")
@@ -59,13 +60,15 @@ def _live(plan: Plan, wanted: Any, as_json: bool) -> int:
     from kunhook import manifest
 
     processes = manifest.read()
-    disagreeing = _disagreeing(processes)
+    reports = {process.manifest.pid: _report_of(process) for process in processes}
+    problems = [*_disagreeing(processes), *_unused(processes, reports)]
     if as_json:
         data = _plan_data(plan, [row for row in plan.rows if wanted(row)])
         data["processes"] = []
         for process in processes:
             entry = manifest.to_builtins(process)
             entry["hooks"] = [msgspec.to_builtins(h) for h in process.manifest.hooks if wanted(h)]
+            entry |= reports[process.manifest.pid]
             data["processes"].append(entry)
         options.print_json(data)
     elif not processes:
@@ -79,17 +82,55 @@ def _live(plan: Plan, wanted: Any, as_json: bool) -> int:
         ]
         options.print_table(_LIVE_COLUMNS, rows)
         for process in processes:
-            click.echo(f"{process.role} {process.manifest.pid}: plan {process.manifest.digest}")
-    for launcher in disagreeing:
-        click.echo(f"kunhook: processes of launcher {launcher} run different plans", err=True)
-    return 1 if disagreeing else 0
+            report = reports[process.manifest.pid]
+            click.echo(f"{process.role} {process.manifest.pid}: plan {process.manifest.digest}{_numbers(report)}")
+    for problem in problems:
+        click.echo(f"kunhook: {problem}", err=True)
+    return 1 if problems else 0
 
 
-def _disagreeing(processes: list[Any]) -> list[int]:
+def _report_of(process: Any) -> dict[str, Any]:
+    """What a process says of itself now; nothing when it does not answer."""
+    from kunhook import control
+
+    try:
+        reply = control.request(process.manifest.pid, {"command": "report"})
+    except KunhookError:
+        return {"used": {}, "calls": {}}
+    return {name: reply[name] for name in ("used", "calls", "metrics")}
+
+
+def _numbers(report: dict[str, Any]) -> str:
+    named = {**report["calls"], **report.get("metrics", {})}
+    return "".join(f", {name} {value:g}" for name, value in named.items())
+
+
+def _unused(processes: list[Any], reports: dict[int, dict[str, Any]]) -> list[str]:
+    """Hooks that have to run and were used by no process of a server that has loaded its model."""
+    families: dict[int, list[Any]] = {}
+    for process in processes:
+        families.setdefault(process.manifest.launcher, []).append(process)
+    problems: list[str] = []
+    for launcher, family in families.items():
+        if not any(process.manifest.ready for process in family):
+            continue
+        used = {hook for process in family for hook, count in reports[process.manifest.pid]["used"].items() if count}
+        problems.extend(
+            f"hook {hook.hook} of plugin {hook.plugin} has to run, but no process of launcher {launcher} used it; "
+            f"its seam is {hook.seam}"
+            for hook in family[0].manifest.hooks
+            if hook.planned and HOOKS[hook.hook].marks.must_run and hook.hook not in used
+        )
+    return problems
+
+
+def _disagreeing(processes: list[Any]) -> list[str]:
     digests: dict[int, set[str]] = {}
     for process in processes:
         digests.setdefault(process.manifest.launcher, set()).add(process.manifest.digest)
-    return sorted(launcher for launcher, found in digests.items() if len(found) > 1)
+    return [
+        f"processes of launcher {pid} run different plans" for pid, found in sorted(digests.items()) if len(found) > 1
+    ]
 
 
 def _plan_data(plan: Plan, rows: list[Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def _own_defaults(bound: Bound) -> dict[str, ArgDefault]:
     backend = bound.plan.value("get_default_attn_backend")
     if backend is None:
         return {}
+    bound.used["get_default_attn_backend"] += 1
     return {"attention_backend": ArgDefault(value=backend, reason="get_default_attn_backend")}
 
 

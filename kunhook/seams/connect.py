@@ -12,15 +12,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from hookspecs import HOOKS, Asked
-from kunhook import answers, discovery, manifest, processes
+from kunhook import answers, control, discovery, manifest, processes
 from kunhook import bound as bound_module
 from kunhook.bound import Bound
 from kunhook.errors import KunhookError, StartupError
 from kunhook.log import get_logger
 from kunhook.seams import arguments, platform_reads, registries
 from kunhook.seams.readback import Readbacks
+from kunhook.trace import Tracer
 
 _readbacks = Readbacks()
+_tracer: Tracer | None = None
+_ready = False
 _without_metrics: set[str] = set()
 
 
@@ -74,9 +77,11 @@ def on_worker() -> None:
 
 def on_model(model: Any) -> None:
     """A model has been loaded in this worker."""
+    global _ready
     bound = _bound()
     with _stopping():
         _call("post_load_model", bound, model=model)
+        _ready = True
         _report(bound)
 
 
@@ -134,7 +139,8 @@ def _refuse_unconnected(bound: Bound) -> None:
 
 
 def _report(bound: Bound) -> None:
-    """Write the manifest of this process."""
+    """Write the manifest of this process, and listen for requests about it."""
+    control.listen(_handle)
     plan = bound.plan
     pid = os.getpid()
     manifest.write(
@@ -145,10 +151,29 @@ def _report(bound: Bound) -> None:
             digest=plan.digest,
             device=plan.device.device if plan.device else "",
             profile=plan.profile.name,
+            ready=_ready,
             hooks=tuple(_live_hooks(bound)),
             metrics=_metrics(bound),
         )
     )
+
+
+def _handle(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request that came through the control socket."""
+    global _tracer
+    bound = _bound()
+    if _tracer is None:
+        _tracer = Tracer(bound)
+    command, action = request.get("command"), request.get("action")
+    if command == "report":
+        return {"used": dict(bound.used), "calls": _tracer.counts(), "metrics": _metrics(bound)}
+    if command == "trace" and action in ("on", "off", "report"):
+        if action == "on":
+            _tracer.on(str(request.get("hook")), request.get("key"))
+        elif action == "off":
+            _tracer.off(str(request.get("hook")), request.get("key"))
+        return _tracer.report()
+    raise KunhookError(f"unknown request {request!r}")
 
 
 def _live_hooks(bound: Bound) -> Iterable[manifest.LiveHook]:
@@ -165,6 +190,7 @@ def _live_hooks(bound: Bound) -> Iterable[manifest.LiveHook]:
             state=state,
             why=why,
             seam=row.seam,
+            planned=row.state.value == "active",
         )
 
 

@@ -74,7 +74,7 @@ def _build(name: str, bound: Bound, runtime: DeviceRuntime) -> type[SRTPlatform]
         "device_type": runtime.device_type,
         "supported_quantization": sorted(bound.plan.named("get_quantization_config")),
     }
-    members |= _identity(driver, runtime, declared) | _lifecycle(bound) | _factories(bound)
+    members |= _identity(bound, driver, runtime, declared) | _lifecycle(bound) | _factories(bound)
     offered = _offered()
     body = {key: value for key, value in members.items() if key[0] == "_" or key in offered}
     # Newer versions check the class as it is created, so it is complete from the start.
@@ -87,10 +87,11 @@ def _offered() -> set[str]:
     return {name for base in (SRTPlatform, DeviceMixin) for name in dir(base) if name[0] != "_"}
 
 
-def _identity(driver: DeviceDriver, runtime: DeviceRuntime, declared: dict[str, bool]) -> dict[str, Any]:
+def _identity(bound: Bound, driver: DeviceDriver, runtime: DeviceRuntime, declared: dict[str, bool]) -> dict[str, Any]:
     indexed = runtime.device_type != "cpu"
 
     def get_device(self: Any, device_id: int | None = 0) -> str:
+        bound.used["get_device_runtime"] += 1
         return f"{runtime.device_type}:{device_id}" if indexed and device_id is not None else runtime.device_type
 
     def set_device(self: Any, device: Any) -> None:
@@ -167,55 +168,53 @@ def _lifecycle(bound: Bound) -> dict[str, Any]:
 
 
 def _factories(bound: Bound) -> dict[str, Any]:
-    plan = bound.plan
-
     def get_default_attention_backend(self: Any) -> str:
-        return plan.value("get_default_attn_backend") or "torch_native"
+        return bound.ask_value("get_default_attn_backend") or "torch_native"
 
     def get_kv_pool_cls(self: Any, *, kind: str) -> Any:
-        return bound.object("get_kv_pool_cls", kind)
+        return bound.ask("get_kv_pool_cls", kind)
 
     def get_torch_distributed_backend_str(self: Any) -> str:
-        backend: str | None = plan.value("get_comm_backend")
+        backend: str | None = bound.ask_value("get_comm_backend")
         return backend or str(SRTPlatform.get_torch_distributed_backend_str(self))
 
     def get_group_coordinator_device(self: Any, local_rank: int) -> Any:
         import torch
 
-        return torch.device((plan.value("get_group_device") or "cpu").format(local_rank=local_rank))
+        return torch.device((bound.ask_value("get_group_device") or "cpu").format(local_rank=local_rank))
 
     def supports_speculative_algorithm(self: Any, algorithm: str) -> bool:
-        record = plan.value("supports_algorithm", algorithm)
+        record = bound.ask_value("supports_algorithm", algorithm)
         return record is not None and record.supported
 
     def supports_speculative_draft_attention_backend(self: Any, algorithm: str, backend: str) -> bool:
-        record = plan.value("supports_algorithm", algorithm)
+        record = bound.ask_value("supports_algorithm", algorithm)
         return record is not None and backend in record.draft_attn_backends
 
     def get_default_speculative_draft_attention_backend(self: Any, algorithm: str) -> str:
-        record = plan.value("supports_algorithm", algorithm)
+        record = bound.ask_value("supports_algorithm", algorithm)
         name = record.default_draft_attn_backend if record else None
         return name or get_default_attention_backend(self)
 
     members: dict[str, Any] = {
         "get_default_attention_backend": get_default_attention_backend,
         "get_kv_pool_cls": get_kv_pool_cls,
-        "get_paged_allocator_cls": lambda self: bound.object("get_paged_allocator_cls"),
+        "get_paged_allocator_cls": lambda self: bound.ask("get_paged_allocator_cls"),
         "get_torch_distributed_backend_str": get_torch_distributed_backend_str,
-        "get_communicator_class": lambda self: bound.object("get_communicator_cls"),
+        "get_communicator_class": lambda self: bound.ask("get_communicator_cls"),
         "get_group_coordinator_device": get_group_coordinator_device,
-        "get_graph_runner_cls": lambda self: bound.object("get_graph_runner_cls"),
-        "get_full_graph_backend_cls": lambda self: bound.object("get_graph_backend_cls", "decode"),
-        "get_compile_backend": lambda self, mode=None: plan.value("get_compile_backend") or "eager",
-        "get_quantization_config": lambda self, quantization: bound.object("get_quantization_config", quantization),
+        "get_graph_runner_cls": lambda self: bound.ask("get_graph_runner_cls"),
+        "get_full_graph_backend_cls": lambda self: bound.ask("get_graph_backend_cls", "decode"),
+        "get_compile_backend": lambda self, mode=None: bound.ask_value("get_compile_backend") or "eager",
+        "get_quantization_config": lambda self, quantization: bound.ask("get_quantization_config", quantization),
         "supports_speculative_algorithm": supports_speculative_algorithm,
         "supports_speculative_draft_attention_backend": supports_speculative_draft_attention_backend,
         "get_default_speculative_draft_attention_backend": get_default_speculative_draft_attention_backend,
-        "get_speculative_worker_cls": lambda self, algorithm: bound.object("get_spec_worker_cls", algorithm),
-        "get_speculative_graph_runner_cls": lambda self, algorithm, phase: bound.object(
+        "get_speculative_worker_cls": lambda self, algorithm: bound.ask("get_spec_worker_cls", algorithm),
+        "get_speculative_graph_runner_cls": lambda self, algorithm, phase: bound.ask(
             "get_draft_graph_runner_cls", phase
         ),
-        "get_speculative_cache_locs_fn": lambda self: bound.object("get_cache_locs_fn"),
+        "get_speculative_cache_locs_fn": lambda self: bound.ask("get_cache_locs_fn"),
     }
     if not hasattr(SRTPlatform, "get_kv_pool_cls"):
         members |= _pools_before_23(bound)
@@ -227,14 +226,14 @@ def _pools_before_23(bound: Bound) -> dict[str, Any]:
 
     def pool(kind: str, in_tree: str) -> Any:
         def method(self: Any) -> Any:
-            return bound.object("get_kv_pool_cls", kind) or refs.resolve(
+            return bound.ask("get_kv_pool_cls", kind) or refs.resolve(
                 f"sglang.srt.mem_cache.memory_pool:{in_tree}", wanted_by=f"get_kv_pool_cls[{kind}]"
             )
 
         return method
 
     def get_paged_allocator_cls(self: Any) -> Any:
-        return bound.object("get_paged_allocator_cls") or refs.resolve(
+        return bound.ask("get_paged_allocator_cls") or refs.resolve(
             "sglang.srt.mem_cache.allocator:PagedTokenToKVPoolAllocator", wanted_by="get_paged_allocator_cls"
         )
 

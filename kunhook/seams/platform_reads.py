@@ -64,6 +64,11 @@ def check(bound: Bound, readbacks: Readbacks, *, worker: bool) -> None:
     Raises:
         KunhookError: SGLang uses another platform, or one of its answers is not the plan's.
     """
+    with bound.uncounted():
+        _check(bound, readbacks, worker)
+
+
+def _check(bound: Bound, readbacks: Readbacks, worker: bool) -> None:
     from sglang.srt.platforms import current_platform
 
     from kunhook.seams.platform import platform_class

@@ -25,6 +25,7 @@ class Readbacks:
     def called(self, hook: str, bound: Bound) -> None:
         """Every implementation of a hook of mode EACH was called in this process."""
         if hook in bound.plan.calls:
+            bound.used[hook] += 1
             self._found[hook, ""] = ("active", "called in this process")
 
     def compare(self, bound: Bound, hook: str, key: str, found: Any, wanted: Any, where: str) -> None:

@@ -88,7 +88,7 @@ def register_operators(bound: Bound, readbacks: Readbacks) -> None:
                 f'it, or use the torch path with ops.{op}.use = "reference".'
             )
         forward = _make(impl, vendor, source)
-        classes = _classes_of(op)
+        classes = operator_classes(op)
         for cls in classes:
             registrar.register_oot_forward(cls, forward, dispatch_key)
         # The registry has no public reader; it is read here, never written.
@@ -96,6 +96,7 @@ def register_operators(bound: Bound, readbacks: Readbacks) -> None:
         where = f"the forward of {', '.join(cls.__name__ for cls in classes)}"
         wrong = next((registry.get(cls) for cls in classes if registry.get(cls) is not forward), forward)
         readbacks.compare(bound, "get_op_impls", op, wrong, forward, where)
+        bound.operators[op] = forward
 
 
 def _make(impl: OpImpl, vendor: Any, source: str) -> Callable[..., Any]:
@@ -122,7 +123,7 @@ def _fused_op_base() -> Any:
     return MultiPlatformOp
 
 
-def _classes_of(op: str) -> list[type]:
+def operator_classes(op: str) -> list[type]:
     """The operator's class and every subclass that computes the same.
 
     SGLang looks forwards up by exact type. A subclass that keeps the reference forward differs in
@@ -138,6 +139,12 @@ def _classes_of(op: str) -> list[type]:
             found.append(cls)
         waiting.extend(cls.__subclasses__())
     return found
+
+
+def is_forwarded(operator: Any, bound: Bound, op: str) -> bool:
+    """Whether a fused operator of SGLang has settled on our forward. It does at its first call."""
+    method = getattr(operator, "_forward_method", None)
+    return getattr(method, "__func__", None) is bound.operators.get(op) is not None
 
 
 def register_storage(bound: Bound, readbacks: Readbacks) -> None:

@@ -41,24 +41,24 @@ def make_vendor(ops: Any) -> NormForward:
             return reference(self, x, residual, post_residual_addition)
         shape = x.shape
         x = x.contiguous()
-        if x.dim() != 2:
+        if len(shape) != 2:
             x = x.view(-1, shape[-1])
         out = torch.empty_like(x)
         weight = self.weight if self.has_weight else None
         if residual is None:
             if x.size(0):
                 rmsnorm(x, weight, out, self.variance_epsilon)
-            return out.view(shape)
+            return out if len(shape) == 2 else out.view(shape)
         if post_residual_addition is not None:
             residual = residual + post_residual_addition
         residual = residual.contiguous()
-        rows = residual.view(x.shape)
+        rows = residual if len(shape) == 2 else residual.view(x.shape)
         if x.size(0):
             if weight is None:
                 rmsnorm(rows.add_(x), None, out, self.variance_epsilon)
             else:
                 add_rmsnorm(x, rows, weight, out, self.variance_epsilon, False, True, None, None, rows, None)
-        return out.view(shape), residual
+        return out if len(shape) == 2 else out.view(shape), residual
 
     return forward
 

@@ -35,9 +35,9 @@ def runner_problems(runner: Any, ops: Any) -> list[str]:
     speculative = getattr(runner, "spec_algorithm", None)
     if speculative is not None and not speculative.is_none():
         problems.append(f"speculative decoding {speculative.name}: draft trees need masks the operators lack")
-    server_args = getattr(runner, "server_args", None)
-    if (getattr(server_args, "dcp_size", 1) or 1) > 1:
-        problems.append(f"decode context parallelism: dcp_size {server_args.dcp_size}")
+    dcp_size = getattr(getattr(runner, "server_args", None), "dcp_size", None) or 1
+    if dcp_size > 1:
+        problems.append(f"decode context parallelism: dcp_size {dcp_size}")
     dtype, kv_dtype = runner.dtype, runner.kv_cache_dtype
     if dtype not in _DTYPES:
         problems.append(f"activations of dtype {dtype}")

@@ -26,7 +26,7 @@ from kunlun_backend.vendor.checks import (
     check_shape,
     refuse,
 )
-from kunlun_backend.vendor.contract import OPERATORS
+from kunlun_backend.vendor.contract import CONTRACT, OPERATORS
 from kunlun_backend.vendor.table import VendorTable
 
 __all__ = ["FEATURES", "OPERATORS", "bind"]
@@ -35,6 +35,9 @@ FEATURES: tuple[str, ...] = ("logit_cap",)
 """Abilities beyond the vendor's argument lists."""
 
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
+_INTEGERS = (torch.int64, torch.int32)
+_ROTARY_TOKENS = CONTRACT["flashinfer_rotary_embedding"].limit("tokens")
+_DECODE_BATCH = CONTRACT["speculative_attention"].limit("batch_num")
 _DECODE_REMEDY = "Lower --max-running-requests and the largest graph batch size."
 
 
@@ -56,6 +59,27 @@ def bind() -> VendorTable:
     )
 
 
+# Operators that a decode step calls hundreds of times decide in one expression whether a call is within
+# the contract, and run the named checks, which are slower, only to say what is wrong.
+
+
+def _rows_match(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Both are contiguous matrices of one shape and one supported dtype."""
+    return (
+        x.dtype is other.dtype
+        and x.dtype in _FLOATS
+        and x.dim() == 2 == other.dim()
+        and x.size(0) == other.size(0)
+        and x.size(1) == other.size(1)
+        and x.is_contiguous()
+        and other.is_contiguous()
+    )
+
+
+def _fits(weight: torch.Tensor, x: torch.Tensor) -> bool:
+    return weight.dtype is x.dtype and weight.dim() == 1 and weight.size(0) == x.size(1)
+
+
 def _check_norm(name: str, x: torch.Tensor, weight: torch.Tensor | None, **same: torch.Tensor) -> None:
     check_rank(name, "x", x, 2)
     check_dtype(name, "x", x, _FLOATS)
@@ -70,7 +94,7 @@ def _check_norm(name: str, x: torch.Tensor, weight: torch.Tensor | None, **same:
 
 
 def _norm(x: torch.Tensor, weight: torch.Tensor | None, out: torch.Tensor, eps: float) -> None:
-    normed = functional.rms_norm(x, x.shape[1:], None, eps)
+    normed = torch.rms_norm(x, (x.size(1),), None, eps)
     if weight is None:
         out.copy_(normed)
     else:
@@ -79,7 +103,8 @@ def _norm(x: torch.Tensor, weight: torch.Tensor | None, out: torch.Tensor, eps: 
 
 def rmsnorm(x: torch.Tensor, weight: torch.Tensor | None, out: torch.Tensor, eps: float) -> None:
     """Write the RMS norm of ``x`` [tokens, hidden] times ``weight`` [hidden] (None: ones) to ``out``."""
-    _check_norm("rmsnorm", x, weight, out=out)
+    if not (_rows_match(x, out) and (weight is None or _fits(weight, x))):
+        _check_norm("rmsnorm", x, weight, out=out)
     _norm(x, weight, out, eps)
 
 
@@ -105,13 +130,27 @@ def add_rmsnorm(
         check_fixed(name, "reserved_7", reserved_7)
         check_fixed(name, "reserved_8", reserved_8)
         check_fixed(name, "reserved_10", reserved_10)
-    _check_norm(name, x, weight, residual=residual, out=out, residual_output=residual_output)
+    matching = _rows_match(x, out) and _rows_match(x, residual) and _rows_match(x, residual_output)
+    if not (matching and (weight is None or _fits(weight, x))):
+        _check_norm(name, x, weight, residual=residual, out=out, residual_output=residual_output)
     torch.add(x, residual, out=residual_output)
     _norm(residual_output, weight, out, eps)
 
 
 def swiglu(x: torch.Tensor, y: torch.Tensor) -> None:
     """Write silu of the first half of ``x`` [tokens, 2n] times its second half to ``y`` [tokens, n]."""
+    if (
+        x.dtype is y.dtype
+        and x.dtype in _FLOATS
+        and x.dim() == 2 == y.dim()
+        and x.size(0) == y.size(0)
+        and x.size(1) == 2 * y.size(1)
+        and x.is_contiguous()
+        and y.is_contiguous()
+    ):
+        gate, up = x.chunk(2, 1)
+        torch.mul(functional.silu(gate), up, out=y)
+        return
     check_rank("swiglu", "x", x, 2)
     check_dtype("swiglu", "x", x, _FLOATS)
     check_contiguous("swiglu", "x", x)
@@ -121,8 +160,6 @@ def swiglu(x: torch.Tensor, y: torch.Tensor) -> None:
     check_shape("swiglu", "y", y, (x.size(0), half))
     check_dtype("swiglu", "y", y, (x.dtype,))
     check_contiguous("swiglu", "y", y)
-    gate, up = x.chunk(2, -1)
-    torch.mul(functional.silu(gate), up, out=y)
 
 
 def reshape_and_cache(
@@ -141,11 +178,40 @@ def reshape_and_cache(
         check_fixed(name, "k_max", k_max)
         check_fixed(name, "v_max", v_max)
         check_fixed(name, "quant_mode", quant_mode)
-    check_dtype(name, "slot_mapping", slot_mapping, (torch.int32,))
-    check_shape(name, "slot_mapping", slot_mapping, (k.size(0),))
-    if k.size(0) != v.size(0):
-        refuse(name, "tokens of v", v.size(0), str(k.size(0)), "Pass keys and values of the same tokens.")
+    # Everything is checked before anything is written.
+    if not (_writable(k, k_cache, slot_mapping) and _writable(v, v_cache, slot_mapping)):
+        _check_write(k, v, k_cache, v_cache, slot_mapping)
     slots = slot_mapping.long()
+    for source, cache in ((k, k_cache), (v, v_cache)):
+        blocks, kv_heads, block_size, dim = cache.shape
+        if block_size == 1:
+            cache.view(blocks, kv_heads, dim).index_copy_(0, slots, source)
+        else:
+            cache[slots // block_size, :, slots % block_size] = source
+
+
+def _writable(source: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> bool:
+    return (
+        source.dtype is cache.dtype
+        and source.dtype in _FLOATS
+        and slots.dtype is torch.int32
+        and source.dim() == 3
+        and cache.dim() == 4
+        and slots.dim() == 1
+        and source.size(0) == slots.size(0)
+        and source.size(1) == cache.size(1)
+        and source.size(2) == cache.size(3) == source.stride(1)
+        and source.stride(2) == 1
+        and cache.is_contiguous()
+    )
+
+
+def _check_write(
+    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+) -> None:
+    name = "reshape_and_cache"
+    check_dtype(name, "slot_mapping", slots, (torch.int32,))
+    check_shape(name, "slot_mapping", slots, (k.size(0),))
     for argument, source, cache in (("k", k, k_cache), ("v", v, v_cache)):
         check_rank(name, argument, source, 3)
         check_dtype(name, argument, source, (cache.dtype,))
@@ -153,13 +219,6 @@ def reshape_and_cache(
         check_rows(name, argument, source)
         _check_cache(name, f"{argument}_cache", cache)
         check_shape(name, argument, source, (k.size(0), cache.size(1), cache.size(3)))
-    # Everything is checked before anything is written.
-    for source, cache in ((k, k_cache), (v, v_cache)):
-        blocks, kv_heads, block_size, dim = cache.shape
-        if block_size == 1:
-            cache.view(blocks, kv_heads, dim).index_copy_(0, slots, source)
-        else:
-            cache[slots // block_size, :, slots % block_size] = source
 
 
 def _check_cache(name: str, argument: str, cache: torch.Tensor) -> None:
@@ -182,8 +241,43 @@ def flashinfer_rotary_embedding(
     if offsets is not None:
         check_fixed(name, "offsets", "a tensor")
     tokens = positions.size(0)
+    if not (
+        tokens <= _ROTARY_TOKENS
+        and query.dtype is key.dtype
+        and query.dtype in _FLOATS
+        and cos_sin_cache.dtype in (torch.float32, query.dtype)
+        and positions.dtype in _INTEGERS
+        and positions.dim() == 1
+        and query.dim() == 3 == key.dim()
+        and query.size(0) == tokens == key.size(0)
+        and query.size(2) == head_size == key.size(2)
+        and query.stride(2) == 1 == key.stride(2)
+        and query.stride(1) == head_size == key.stride(1)
+        and rotary_dim <= head_size
+        and cos_sin_cache.size(1) == rotary_dim
+        and rotary_dim % 2 == 0
+    ):
+        _check_rotary(positions, rotary_dim, head_size, cos_sin_cache, query, key)
+    table = cos_sin_cache.index_select(0, positions).to(query.dtype)
+    half = rotary_dim // 2
+    cos, sin = table.view((tokens, 1, 2, 1, half) if is_neox_style else (tokens, 1, 2, half, 1)).unbind(2)
+    return (
+        _rotate(query, cos, sin, half, is_neox_style),
+        _rotate(key, cos, sin, half, is_neox_style),
+    )
+
+
+def _check_rotary(
+    positions: torch.Tensor,
+    rotary_dim: int,
+    head_size: int,
+    cos_sin_cache: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+) -> None:
+    name, tokens = "flashinfer_rotary_embedding", positions.size(0)
     check_rank(name, "positions", positions, 1)
-    check_dtype(name, "positions", positions, (torch.int64, torch.int32))
+    check_dtype(name, "positions", positions, _INTEGERS)
     check_limit(name, "tokens", tokens, "Call it once per 256 tokens.")
     check_dtype(name, "query", query, _FLOATS)
     check_dtype(name, "cos_sin_cache", cos_sin_cache, (torch.float32, query.dtype))
@@ -196,27 +290,21 @@ def flashinfer_rotary_embedding(
         check_shape(name, argument, heads, (tokens, heads.size(1), head_size))
         check_dtype(name, argument, heads, (query.dtype,))
         check_rows(name, argument, heads)
-    table = cos_sin_cache.index_select(0, positions).to(query.dtype).view(tokens, 1, 2, rotary_dim // 2)
-    cos, sin = table[:, :, 0], table[:, :, 1]
-    return (
-        _rotate(query, cos, sin, rotary_dim, is_neox_style),
-        _rotate(key, cos, sin, rotary_dim, is_neox_style),
-    )
 
 
-def _rotate(
-    x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotary_dim: int, neox: bool
-) -> torch.Tensor:
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, half: int, neox: bool) -> torch.Tensor:
     tokens, heads, head_size = x.shape
-    turned = x if rotary_dim == head_size else x[..., :rotary_dim]
-    pairs = turned.unflatten(-1, (2, -1) if neox else (-1, 2))
-    at = -2 if neox else -1
-    rotated = pairs * cos.unsqueeze(at)
-    crossed = pairs * sin.unsqueeze(at)
-    rotated.select(at, 0).sub_(crossed.select(at, 1))
-    rotated.select(at, 1).add_(crossed.select(at, 0))
-    rotated = rotated.view(tokens, heads, rotary_dim)
-    return rotated if rotary_dim == head_size else torch.cat((rotated, x[..., rotary_dim:]), -1)
+    whole = 2 * half == head_size
+    turned = x if whole else x[..., : 2 * half]
+    at = 2 if neox else 3
+    pairs = turned.view((tokens, heads, 2, half) if neox else (tokens, heads, half, 2))
+    rotated, crossed = pairs * cos, pairs * sin
+    first, second = rotated.unbind(at)
+    crossed_first, crossed_second = crossed.unbind(at)
+    first.sub_(crossed_second)
+    second.add_(crossed_first)
+    rotated = rotated.view(tokens, heads, 2 * half)
+    return rotated if whole else torch.cat((rotated, x[..., 2 * half :]), -1)
 
 
 class _Attention:
@@ -310,13 +398,31 @@ class _Attention:
     ) -> None:
         """Attention of ``qlen`` new tokens of each request, [batch, qlen, heads, dim], over the caches."""
         name = "speculative_attention"
-        check_limit(name, "batch_num", batch_num, _DECODE_REMEDY)
-        self._check_queries(name, q, out, 4)
-        check_shape(name, "q", q, (batch_num, qlen, head_num, head_dim))
-        check_host_table(name, "context_lens_cpu", context_lens_cpu, batch_num)
-        check_dtype(name, "context_lens_xpu", context_lens_xpu, (torch.int32,))
-        check_shape(name, "context_lens_xpu", context_lens_xpu, (batch_num,))
-        self._check_caches(name, q, k_cache, v_cache, out)
+        if not (
+            batch_num <= _DECODE_BATCH
+            and q.dtype is out.dtype is k_cache.dtype is v_cache.dtype
+            and q.dtype in _FLOATS
+            and context_lens_cpu.dtype is context_lens_xpu.dtype is torch.int32
+            and context_lens_cpu.shape == context_lens_xpu.shape == (batch_num,)
+            and context_lens_cpu.is_cpu
+            and q.shape == (batch_num, qlen, head_num, head_dim)
+            and q.stride(3) == 1
+            and q.stride(2) == head_dim
+            and k_cache.shape[1:] == (kv_head_num, block_size, head_dim)
+            and v_cache.shape[:3] == k_cache.shape[:3]
+            and out.shape == (batch_num, qlen, head_num, v_cache.size(3))
+            and head_num % kv_head_num == 0
+            and out.is_contiguous()
+            and k_cache.is_contiguous()
+            and v_cache.is_contiguous()
+        ):
+            check_limit(name, "batch_num", batch_num, _DECODE_REMEDY)
+            self._check_queries(name, q, out, 4)
+            check_shape(name, "q", q, (batch_num, qlen, head_num, head_dim))
+            check_host_table(name, "context_lens_cpu", context_lens_cpu, batch_num)
+            check_dtype(name, "context_lens_xpu", context_lens_xpu, (torch.int32,))
+            check_shape(name, "context_lens_xpu", context_lens_xpu, (batch_num,))
+            self._check_caches(name, q, k_cache, v_cache, out)
         if k_cache.shape[1:3] != (kv_head_num, block_size):
             found, limit = str((kv_head_num, block_size)), str(tuple(k_cache.shape[1:3]))
             refuse(name, "(kv_head_num, block_size)", found, limit, "Read them off the cache.")

@@ -32,9 +32,10 @@ def isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterable[None]:
     monkeypatch.chdir(here)
     monkeypatch.setattr(bound, "_bound", None)
     monkeypatch.setattr(versions, "installed", {"sglang": "0.5.23", "acme-runtime": "2.0"}.get)
-    discovery.announcements.cache_clear()
+    forget_announcements = discovery.announcements.cache_clear
+    forget_announcements()
     yield
-    discovery.announcements.cache_clear()
+    forget_announcements()
     for name in _ours():
         del os.environ[name]
 

@@ -27,7 +27,10 @@ GOOD = "from hookspecs import hookimpl\n@hookimpl\ndef get_comm_backend(): retur
         ("raise SystemExit('no licence')", "SystemExit: no licence"),
         ("raise SystemExit(0)", "SystemExit: 0"),
         ("def f(:", "SyntaxError: invalid syntax (workbench_broken.py, line 1)"),
-        ("from hookspecs import hookimpl\n@hookimpl(tryfirst=True)\ndef f(): ...", "TypeError: hookimpl() got an unexp"),
+        (
+            "from hookspecs import hookimpl\n@hookimpl(tryfirst=True)\ndef f(): ...",
+            "TypeError: hookimpl() got an unexp",
+        ),
     ],
 )
 def test_a_plugin_that_fails_at_import(bench: Workbench, text: str, error: str) -> None:
@@ -72,9 +75,10 @@ def test_everything_off(bench: Workbench) -> None:
 def test_a_missing_attribute(bench: Workbench) -> None:
     candidate = bench.plugin("a")
     wrong = Candidate(name="a", distribution="d", version="1", value=f"{candidate.value}:plugin")
-    assert "AttributeError: module 'workbench_a' has no attribute 'plugin'" in row_of(
-        bench.compose(wrong), ANY_HOOK, "a"
-    ).why
+    assert (
+        "AttributeError: module 'workbench_a' has no attribute 'plugin'"
+        in row_of(bench.compose(wrong), ANY_HOOK, "a").why
+    )
 
 
 def test_two_names_for_one_module(bench: Workbench) -> None:
@@ -145,7 +149,9 @@ def test_a_hook_that_raises(bench: Workbench, error: BaseException) -> None:
 
     plan = bench.compose(bench.plugin("a", get_comm_init_sizing=get_comm_init_sizing))
     assert {row.key: row.state for row in rows_of(plan, "get_comm_init_sizing")} == {"tp": "failed", "pp": "active"}
-    assert plan.problems == (f"plugin 'a' (a-dist 1.0), hook get_comm_init_sizing[tp]: {type(error).__name__}: no table",)
+    assert plan.problems == (
+        f"plugin 'a' (a-dist 1.0), hook get_comm_init_sizing[tp]: {type(error).__name__}: no table",
+    )
 
 
 # -- devices

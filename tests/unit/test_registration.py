@@ -56,6 +56,8 @@ def with_position_only(detection: object, /) -> str: ...
 async def as_coroutine() -> str: ...
 def as_generator() -> Iterator[str]:
     yield "gloo"
+
+
 async def as_async_generator() -> Any:
     yield "gloo"  # fmt: skip
 

@@ -107,9 +107,7 @@ def test_a_choice_that_does_not_answer(bench: Workbench, sets: list[str]) -> Non
 
 def test_a_choice_where_nobody_answers(bench: Workbench) -> None:
     plan = bench.compose(bench.plugin("a"), sets=["hooks.get_comm_backend.use=a"])
-    assert plan.problems == (
-        "--set: hooks.get_comm_backend.use = 'a', but no active plugin answers get_comm_backend.",
-    )
+    assert plan.problems == ("--set: hooks.get_comm_backend.use = 'a', but no active plugin answers get_comm_backend.",)
 
 
 # -- one answer per key
