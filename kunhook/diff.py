@@ -20,7 +20,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from kunhook import versions
-from kunhook.errors import UsageError, nearest
+from kunhook.errors import UsageError, describe, nearest
 from kunhook.seams import catalogue, signatures, targets
 from kunhook.seams.targets import Role, Target
 
@@ -47,7 +47,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         change: what happened to it.
         old_signature: signature or kind in the old version, None where it does not exist.
         new_signature: the same in the new version, at the new place when it moved.
-        moved_to: the path it has now.
+        moved_to: where it is defined now, if elsewhere than before. A name that is still found under
+            its path, through a re-export or a base class, counts as unchanged.
         what_to_do: one sentence; empty when there is nothing to say.
         needs_work: whether kunhook does not yet follow the new version.
         retires_debt: whether it is a new seam for a hook that is a debt today.
@@ -144,13 +145,17 @@ def open_tree(given: str) -> Tree:
         UsageError: it is none of these, or cannot be read.
     """
     path = Path(given)
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{given!r} cannot be read: {describe(error)}.") from error
+    if is_folder:
         if not (path / PACKAGE).is_dir():
             raise UsageError(f"folder {given} holds no {PACKAGE}/.{_better_folder(path)}")
         return Tree(given, _Folder(path))
-    if path.exists():
+    if exists:
         tree = Tree(given, _Wheel(path))
-        if not any(True for _ in tree.files.names()):
+        if next(iter(tree.files.names()), None) is None:
             raise UsageError(f"{given} holds no {PACKAGE}/: it is not a wheel of SGLang.")
         return tree
     try:
@@ -234,6 +239,7 @@ class Tree:
         self.files = files
         self._modules: dict[str, _Module | None] = {}
         self._found: dict[str, Found | None] = {}
+        self._classes: dict[ast.ClassDef, tuple[dict[str, _Binding], set[str]]] = {}
         self.version = self._read_version()
 
     @property
@@ -265,6 +271,10 @@ class Tree:
         module, _, qualname = path.partition(":")
         return self._locate(module, tuple(filter(None, qualname.split("."))), set())
 
+    def has_module(self, name: str) -> bool:
+        """Whether the tree has a module of this name."""
+        return self._module(name) is not None
+
     def members(self, path: str) -> set[str]:
         """Public names of a module, or of a class and its base classes; empty when it does not exist."""
         spot = self._spot(path)
@@ -273,7 +283,7 @@ class Tree:
             names.update(spot.module.names)
         elif spot is not None and isinstance(spot.node, ast.ClassDef):
             for _, cls in self._lineage(spot.module, spot.node, set()):
-                names.update(_bindings(cls.body, "")[0])
+                names.update(self._body_of(cls)[0])
         return {name for name in names if name[0] != "_"}
 
     def defining(self, names: Iterable[str]) -> dict[str, set[str]]:
@@ -326,19 +336,18 @@ class Tree:
     # -- following names
 
     def _locate(self, module: str, parts: tuple[str, ...], seen: set[tuple[str, ...]]) -> _Spot | None:
+        """Find ``parts`` below a module: what it binds, its submodules, what it imports with a star."""
         parsed = self._module(module)
-        if parsed is None or (module, *parts) in seen:
+        if (module, *parts) in seen:
             return None
         seen.add((module, *parts))
         if not parts:
-            return _Spot(parsed, (), None)
-        binding = parsed.names.get(parts[0])
-        if binding is not None:
-            spot = self._follow(parsed, {}, parts[:1], binding, parts[1:], seen)
-            if spot is not None:
-                return spot
-        spot = self._locate(f"{module}.{parts[0]}", parts[1:], seen)
-        for star in parsed.stars if spot is None else ():
+            return None if parsed is None else _Spot(parsed, (), None)
+        spot = None
+        if parsed is not None and parts[0] in parsed.names:
+            spot = self._follow(parsed, {}, parts[:1], parsed.names[parts[0]], parts[1:], seen)
+        spot = spot or self._locate(f"{module}.{parts[0]}", parts[1:], seen)
+        for star in parsed.stars if parsed is not None else ():
             spot = spot or self._locate(star, parts, seen)
         return spot
 
@@ -378,14 +387,21 @@ class Tree:
         seen: set[tuple[str, ...]],
     ) -> _Spot | None:
         for owner, base in self._lineage(module, cls, set()):
-            names, _ = _bindings(base.body, "")
+            names, stored = self._body_of(base)
             where = qualname if base is cls else (base.name,)
             if rest[0] in names:
                 return self._follow(owner, names, (*where, rest[0]), names[rest[0]], rest[1:], seen)
-            methods = [node for node in names.values() if isinstance(node, ast.FunctionDef)]
-            if len(rest) == 1 and rest[0] in _stored(methods):
+            if len(rest) == 1 and rest[0] in stored:
                 return _Spot(owner, (*where, *rest), ast.Constant(None))
         return None
+
+    def _body_of(self, cls: ast.ClassDef) -> tuple[dict[str, _Binding], set[str]]:
+        """Names a class binds, and attributes its methods store on the instance."""
+        if cls not in self._classes:
+            names, _ = _bindings(cls.body, "")
+            methods = [node for node in names.values() if isinstance(node, ast.FunctionDef)]
+            self._classes[cls] = names, _stored(methods)
+        return self._classes[cls]
 
     def _lineage(
         self, module: _Module, cls: ast.ClassDef, seen: set[tuple[str, str]]
@@ -408,11 +424,9 @@ class Tree:
             return Found(path, "module")
         if isinstance(node, ast.ClassDef):
             return Found(path, "class")
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return Found(
-                path, "property" if _is_property(node) else signatures.text_of(signatures.parameters_of(node.args))
-            )
-        if isinstance(node, ast.Lambda):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_property(node):
+            return Found(path, "property")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return Found(path, signatures.text_of(signatures.parameters_of(node.args)))
         if isinstance(node, ast.Attribute) and (chain := _chain(node)):
             holder = self._locate(spot.module.name, chain[:-1], set())
@@ -462,16 +476,11 @@ def _called(spot: _Spot) -> set[str]:
 
 def _stored(functions: Iterable[ast.FunctionDef]) -> set[str]:
     """Attributes that functions store on their first parameter, which is how instances get theirs."""
-    stored = set()
+    stored: set[str] = set()
     for function in functions:
         first = next((a.arg for a in (*function.args.posonlyargs, *function.args.args)), None)
-        for node in ast.walk(function):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store)
-                and _chain(node) == (first, node.attr)
-            ):
-                stored.add(node.attr)
+        attributes = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
+        stored.update(a.attr for a in attributes if isinstance(a.ctx, ast.Store) and _chain(a.value) == (first,))
     return stored
 
 
@@ -567,6 +576,18 @@ def compare(old: Tree, new: Tree, wanted: Iterable[Target] = targets.TARGETS) ->
     return Report(old.label, new.label, (*findings, *comparison.uncatalogued()))
 
 
+def debt_of_plugin(target: str, sglang: str, trees: Iterable[Tree]) -> Target:
+    """The target of a plugin's workaround, named ``package.module.Class.member`` as SGLang's hook registry wants it."""
+    parts = target.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        if any(tree.has_module(".".join(parts[:count])) for tree in trees):
+            break
+    else:
+        count = len(parts) - 1
+    path = f"{'.'.join(parts[:count])}:{'.'.join(parts[count:])}"
+    return Target(hook="get_triton_workarounds", path=path, signature="", sglang=sglang, role=Role.DEBT)
+
+
 def _judged_as(tree: Tree) -> str:
     """The version whose targets count: a version outside the catalogued range is held to the nearest inside."""
     if tree.version is None:
@@ -611,7 +632,7 @@ class _Comparison:
             change=change,
             old_signature=None if was is None else was.signature,
             new_signature=None if now is None else now.signature,
-            moved_to=moved_to,
+            moved_to=moved_to or _redefined(was, now),
             what_to_do=what,
             needs_work=needs_work,
             retires_debt=spare and change is Change.NEW and group[0].hook in self.debts,
@@ -628,7 +649,8 @@ class _Comparison:
                 spot = self.new.find(f"{module}:{name}")
                 if spot is not None and spot.signature[0] == "(" and self.old.find(spot.path) is None:
                     found.setdefault(spot.path, spot)
-        for path in sorted(found.keys() - self.paths):
+        known = {spot.path for path in self.paths if (spot := self.new.find(path)) is not None}
+        for path in sorted(found.keys() - self.paths - known):
             yield Finding(
                 hook="",
                 path=path,
@@ -669,18 +691,21 @@ class _Comparison:
         if expected is None:
             return False, self._no_longer_used(group, change)
         if change is Change.MOVED:
-            return True, f"Take it from {moved_to} in SGLang {self.new.label} and later, {_ENTRY}"
+            return True, f"Take it from {moved_to} there, {_ENTRY}"
         if now is None:
-            return True, f"{_named(hook)} loses this name: find what replaced it,{self._hint(group[0].path)} {_ENTRY}"
-        if now.signature != expected.signature:
-            return True, f"Follow {now.signature} where kunhook has {expected.signature} ({expected.role}), {_ENTRY}"
+            return (
+                True,
+                f"{_named(hook)} loses this name there: find what replaced it, {_ENTRY}{self._hint(expected.path)}",
+            )
+        # The target of a plugin's debt comes without a signature: what the old version has is expected.
+        known = expected.signature or (was or now).signature
+        if now.signature != known:
+            return True, f"Kunhook has {known} ({expected.role}): follow {now.signature} there, {_ENTRY}"
         if change is Change.NEW:
             return False, f"Nothing: kunhook uses it in SGLang {expected.sglang}."
         if change is Change.CHANGED:
             return False, "Nothing: kunhook follows this signature."
-        if was is not None and was.path != now.path:
-            return False, f"Nothing: it is defined in {now.path} now and still found here."
-        return False, ""
+        return False, "Nothing: it is still found under this name." if _redefined(was, now) else ""
 
     def _spare_advice(self, hook: str, expected: Target | None, change: Change, moved_to: str | None) -> str:
         if change is Change.NEW:
@@ -690,23 +715,21 @@ class _Comparison:
         return ""
 
     def _no_longer_used(self, group: list[Target], change: Change) -> str:
-        if change is Change.SAME:
-            return ""
-        hook = group[0].hook
+        last = group[-1]
         names = [
             target.path.partition(":")[2]
             for target in sorted(self.expected_new - self.expected_old, key=lambda target: target.path)
-            if target.hook == hook and target.role is not Role.AVAILABLE and target.path != group[0].path
+            if (target.hook, target.role) == (last.hook, last.role) and target.path != last.path
         ]
-        return (
-            f"Nothing: kunhook uses {', '.join(names)} there." if names else "Nothing: kunhook does not use it there."
-        )
+        if names:
+            return f"Nothing: kunhook uses {', '.join(names)} there."
+        return "" if change is Change.SAME else "Nothing: kunhook does not use it there."
 
     def _hint(self, path: str) -> str:
-        """New names beside one that is gone, when they look alike."""
+        """Names that are new beside one that is gone, when they look like it."""
         holder, _, name = path.rpartition("." if "." in path.partition(":")[2] else ":")
-        fresh = self.new.members(holder) - self.old.members(holder)
-        return f" {nearest(name, fresh)} It then needs" if fresh and "Did you mean" in nearest(name, fresh) else ""
+        text = nearest(name, self.new.members(holder) - self.old.members(holder))
+        return f" {text}" if text.startswith("Did you mean") else ""
 
 
 _ENTRY = "and add a Target for it to kunhook/seams/targets.py."
@@ -720,6 +743,10 @@ def _change(was: Found | None, now: Found | None, moved_to: str | None) -> Chang
     if was is None:
         return Change.NEW
     return Change.SAME if was.signature == now.signature else Change.CHANGED
+
+
+def _redefined(was: Found | None, now: Found | None) -> str | None:
+    return now.path if was is not None and now is not None and was.path != now.path else None
 
 
 def _named(hook: str) -> str:

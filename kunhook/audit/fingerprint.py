@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 NODE_DEPTH = 2
-"""Levels that are opened below an attribute."""
+"""Levels that are opened below an attribute. An object inside a container is not opened."""
 TEXT_DEPTH = 3
 """Levels the digest of a text looks into. Below that an object is its head, without a digest."""
 MAX_OPEN = 20_000
@@ -50,6 +50,7 @@ _BUILTIN_CALLABLES = frozenset(
         types.MemberDescriptorType,
     }
 )
+_CALLABLES = frozenset({types.FunctionType, types.MethodType, *_WRAPPERS})
 # Types whose repr is cheap and complete, and runs no code of SGLang.
 _PRINTABLE = (re.Pattern, pathlib.PurePath, range, slice, types.GenericAlias, types.UnionType)
 _PRINTABLE_MODULES = frozenset({"typing", "typing_extensions"})
@@ -101,6 +102,7 @@ class Fingerprinter:
         self._class_name = class_name
         self._known = known or {}
         self._texts: dict[tuple[int, int], str] = {}
+        self._nodes: dict[tuple[int, int], Any] = {}
         self._codes: dict[int, str] = {}
         # Objects are remembered by id, so they have to outlive the memory.
         self._kept: list[Any] = []
@@ -121,6 +123,16 @@ class Fingerprinter:
         if type(value) in _PLAIN:
             return _plain(value)
         if depth <= 0:
+            return self.text(value)
+        key = (id(value), depth)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = self._node(value, depth)
+            self._kept.append(value)
+        return node
+
+    def _node(self, value: Any, depth: int) -> Any:
+        if depth < NODE_DEPTH and _is_instance(type(value)):
             return self.text(value)
         head, parts = self._open(value, labels=True)
         if not parts:
@@ -205,8 +217,7 @@ class Fingerprinter:
             parts.append(("(keyword defaults)", function.__kwdefaults__))
         names = function.__code__.co_freevars
         parts += [
-            (f"(closure) {name}", _content(cell))
-            for name, cell in zip(names, function.__closure__ or (), strict=True)
+            (f"(closure) {name}", _content(cell)) for name, cell in zip(names, function.__closure__ or (), strict=True)
         ]
         parts += [(f".{name}", item) for name, item in vars(function).items()]
         return head, parts
@@ -294,6 +305,12 @@ def _has_dict(cls: type) -> Any:
 @_once_per_class
 def _is_printable(cls: type) -> Any:
     return issubclass(cls, _PRINTABLE) or module_of(cls) in _PRINTABLE_MODULES or name_of(cls) in _PRINTABLE_NAMES
+
+
+@_once_per_class
+def _is_instance(cls: type) -> Any:
+    """Whether a class is somebody's own: neither a container nor a kind of function."""
+    return not issubclass(cls, (*_MAPPINGS, *_SEQUENCES, *_SETS)) and cls not in _CALLABLES
 
 
 def _fields(value: Any) -> dict[str, Any]:

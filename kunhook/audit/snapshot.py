@@ -68,6 +68,8 @@ def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]
     """Describe every module and class of ``packages`` and the state of the process."""
     # Collected first, so that objects nobody holds any more are not a matter of chance.
     gc.collect()
+    # Nothing recorded below is garbage, and a collector that looks for some takes as long as the work.
+    gc.disable()
     names = _Names(_all_classes(), packages)
     fingerprinter = Fingerprinter(names.name, _named())
     modules = {

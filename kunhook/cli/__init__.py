@@ -17,6 +17,7 @@ from kunhook.errors import KunhookError
 _COMMANDS = {
     "config": "Effective configuration and where each value comes from.",
     "demo": "Serve a real model on the software Kunlun, ask it one question, show the hooks, stop.",
+    "diff": "What changed between two versions of SGLang at every seam and debt, and what to do.",
     "doctor": "Check the installation, one named check at a time.",
     "env": "Environment report to paste into an issue.",
     "list": "Every hook and plugin with state and reason; --live asks the running processes.",

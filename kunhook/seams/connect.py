@@ -111,21 +111,20 @@ class _stopping:  # noqa: N801 - reads as a statement
 
 def _refuse_rival_platform() -> None:
     """Another distribution may hold our platform name; SGLang then takes one of them silently."""
-    if bound_module.current() is not None:
+    from sglang.srt.platforms import current_platform
+
+    if bound_module.current() is not None or not current_platform.is_out_of_tree():
         return
     selected = os.environ.get("SGLANG_PLATFORM")
-    rivals = [
-        point
-        for point in discovery.announcements()
-        if point.group == discovery.PLATFORM_GROUP and point.name == selected
-    ]
-    ours = [point for point in rivals if point.distribution == "kunhook"]
-    if ours and len(rivals) > 1:
-        named = " and ".join(f"{point.distribution} {point.version} ({point.value})" for point in rivals)
-        raise KunhookError(
-            f"platform {selected!r} is registered by {named}. SGLang silently took one of them. "
-            f"Uninstall the one you do not want."
-        )
+    platforms = [point for point in discovery.announcements() if point.group == discovery.PLATFORM_GROUP]
+    for name in sorted({point.name for point in platforms if point.distribution == "kunhook"}):
+        rivals = [point for point in platforms if point.name == name]
+        if len(rivals) > 1 and selected in (None, "", name):
+            named = " and ".join(f"{point.distribution} {point.version} ({point.value})" for point in rivals)
+            raise KunhookError(
+                f"platform {name!r} is registered by {named}. SGLang silently took one of them. "
+                f"Uninstall the one you do not want."
+            )
 
 
 def _refuse_unconnected(bound: Bound) -> None:

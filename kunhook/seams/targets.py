@@ -61,8 +61,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 _TO_17 = ">=0.5.17,<0.5.18"
 _TO_18 = ">=0.5.17,<0.5.19"
-_TO_19 = ">=0.5.17,<0.5.20"
-_TO_20 = ">=0.5.17,<0.5.21"
 _TO_21 = ">=0.5.17,<0.5.22"
 _FROM_18 = ">=0.5.18,<0.6"
 _FROM_19 = ">=0.5.19,<0.6"
@@ -415,7 +413,6 @@ _SPARES = (
     *_choices("get_kv_transfer", "add_disagg_transfer_backend_choices"),
     _spare("get_triton_workarounds", f"{_KERNELS}.registry:register_kernel", "(spec)"),
     _spare("get_triton_workarounds", f"{_KERNELS}.spec:KernelBackend.PLUGIN", "value", _FROM_23),
-    _spare("get_triton_workarounds", f"{_FUSED}.forward_plugin", "(self, *args, **kwargs)", _FROM_23),
     # More for hooks that exist.
     _spare(_DEVICE, f"{_PLATFORM}.reindex_device_id", "(self, device_id)", _FROM_20),
     _spare(_DEVICE, f"{_PLATFORM}.cpu_arch", "property", _FROM_22),
@@ -426,6 +423,8 @@ _SPARES = (
     _spare(_DEVICE, f"{_PLATFORM}.is_sail", "(self)", _FROM_23),
     _spare(_DEVICE, "sglang.srt.runtime_context:override_platform", "(**facts)", _FROM_19),
     _spare(_QUANT, f"{_PLATFORM}.verify_quantization", "(self, quant)"),
+    _spare(_QUANT, f"{_PLATFORM}.supports_fp8", "(self)", _TO_21),
+    _spare(_DEFAULTS, f"sglang.srt.{_CONFIG_PARSER}.merge_config_with_args", "(self, cli_args)", _TO_18),
     *_choices(_QUANT, "add_quantization_method_choices"),
     _spare("get_graph_backend_cls", f"{_PLATFORM}.get_piecewise_backend_cls", "(self)"),
     _spare("get_graph_runner_cls", f"{_RUNNER}.cuda_graph_output_rows", "(self, output)", _FROM_21),

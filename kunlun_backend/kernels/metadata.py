@@ -86,9 +86,7 @@ class DecodeStep:
 class StepTables:
     """Builds the steps of one model runner."""
 
-    def __init__(
-        self, layout: KVLayout, req_to_token: torch.Tensor, views: list[ViewKey], device: Any
-    ) -> None:
+    def __init__(self, layout: KVLayout, req_to_token: torch.Tensor, views: list[ViewKey], device: Any) -> None:
         self._layout = layout
         self._req_to_token = req_to_token
         self._views = views
@@ -171,9 +169,7 @@ class StepTables:
             )
         return DecodeStep(views)
 
-    def _decode_view(
-        self, key: ViewKey, batch: Any, lens_cpu: torch.Tensor, slots: torch.Tensor
-    ) -> DecodeView:
+    def _decode_view(self, key: ViewKey, batch: Any, lens_cpu: torch.Tensor, slots: torch.Tensor) -> DecodeView:
         lens, start, window = batch.seq_lens.to(torch.int32), None, key.window
         if window >= 0 and self._layout.block_size == 1:
             # A block per token lets the table itself be the window: nothing older is gathered.

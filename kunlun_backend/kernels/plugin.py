@@ -69,9 +69,7 @@ def get_op_impls() -> tuple[OpImpl, ...]:
             provider="vendor",
             vendor_ops=("swiglu",),
         ),
-        OpImpl(
-            op="silu_and_mul", make="kunlun_backend.kernels.activation:make_reference", provider="reference"
-        ),
+        OpImpl(op="silu_and_mul", make="kunlun_backend.kernels.activation:make_reference", provider="reference"),
         OpImpl(
             op="rotary_embedding",
             make="kunlun_backend.kernels.rotary:make_vendor",
@@ -79,9 +77,7 @@ def get_op_impls() -> tuple[OpImpl, ...]:
             vendor_ops=("flashinfer_rotary_embedding",),
             notes=f"longer inputs are rotated {_ROTARY_TOKENS} tokens at a time, the operator's limit",
         ),
-        OpImpl(
-            op="rotary_embedding", make="kunlun_backend.kernels.rotary:make_reference", provider="reference"
-        ),
+        OpImpl(op="rotary_embedding", make="kunlun_backend.kernels.rotary:make_reference", provider="reference"),
     )
 
 

@@ -26,9 +26,7 @@ def refuse(problems: Iterable[str]) -> None:
 
 def runner_problems(runner: Any, ops: Any) -> list[str]:
     """Problems of the model runner as a whole."""
-    problems = [
-        f"missing vendor operator {name}" for name in ops.missing if name.split(".")[-1] in _OPERATORS
-    ]
+    problems = [f"missing vendor operator {name}" for name in ops.missing if name.split(".")[-1] in _OPERATORS]
     if getattr(runner, "use_mla_backend", False):
         problems.append("MLA attention; choose a backend with MLA")
         return problems

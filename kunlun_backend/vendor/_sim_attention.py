@@ -141,9 +141,7 @@ def _group_mask(
     return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, float("-inf")).unsqueeze(1)
 
 
-def _block_mask(
-    rows: int, keys: int, offset: int, left: int, right: int, dtype: torch.dtype
-) -> torch.Tensor | None:
+def _block_mask(rows: int, keys: int, offset: int, left: int, right: int, dtype: torch.dtype) -> torch.Tensor | None:
     """Additive mask [1, 1, rows, keys] where row r stands at key position ``offset + r``."""
     position = torch.arange(offset, offset + rows).view(-1, 1)
     key = torch.arange(keys).view(1, -1)
@@ -229,7 +227,7 @@ class SimAttention:
             return plans
 
         key = ("decode", lengths, q_len, heads, kv_heads, dim, left, q.dtype)
-        flat_q, flat_out = q.view(-1, heads, dim), out.view(-1, heads, out.size(-1))
+        flat_q, flat_out = q.reshape(-1, heads, dim), out.view(-1, heads, out.size(-1))
         for plan in self._plans.get(key, build):
             self._run_group(plan, flat_q, k_cache, v_cache, flat_out, tables, setup)
 
@@ -422,9 +420,7 @@ class SimAttention:
         wide = queries.float()
 
         def attend(first: int, last: int, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-            return _attend(
-                wide, span(k, first, last).float(), span(v, first, last).float(), None, causal, setup
-            )
+            return _attend(wide, span(k, first, last).float(), span(v, first, last).float(), None, causal, setup)
 
         result, total = attend(prefix, kv_len, True)
         for first in range(0, prefix, _PREFIX_PIECE):

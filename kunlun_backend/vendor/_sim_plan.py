@@ -40,9 +40,7 @@ class Block(NamedTuple):
     kv_stop: int
 
 
-def split_by_length(
-    order: Sequence[int], length: Callable[[int], int], unit: int, overhead: int
-) -> list[list[int]]:
+def split_by_length(order: Sequence[int], length: Callable[[int], int], unit: int, overhead: int) -> list[list[int]]:
     """Cut requests into runs of similar length.
 
     Args:
@@ -114,7 +112,5 @@ def blocks(q_len: int, kv_len: int, left: int, right: int) -> list[Block]:
     result = []
     for start in range(0, q_len, rows):
         stop = min(q_len, start + rows)
-        result.append(
-            Block(start, stop, max(0, first + start - left), min(kv_len, first + stop + min(right, kv_len)))
-        )
+        result.append(Block(start, stop, max(0, first + start - left), min(kv_len, first + stop + min(right, kv_len))))
     return result

@@ -216,9 +216,7 @@ _CONTRACTS = (
             "offsets",
         ),
         fixed={"offsets": None},
-        limits=(
-            ContractLimit(quantity="tokens", maximum=256, source="chunking in baidu-baige/sglang-kunlun"),
-        ),
+        limits=(ContractLimit(quantity="tokens", maximum=256, source="chunking in baidu-baige/sglang-kunlun"),),
         returns="(query, key)",
         notes=(
             "Rotates the first rotary_dim of every head. positions is integer [tokens]; cos_sin_cache is "

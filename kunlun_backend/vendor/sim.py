@@ -355,9 +355,7 @@ class _Attention:
             lods.append(tuple(host.tolist()))
         q_lod, kv_lod = lods
         if not q_lod or q_lod[-1] != q.size(0):
-            refuse(
-                name, "context_qlen_lod_cpu", q_lod[-1:], f"an end of {q.size(0)}", "Count the tokens of q."
-            )
+            refuse(name, "context_qlen_lod_cpu", q_lod[-1:], f"an end of {q.size(0)}", "Count the tokens of q.")
         if is_prefix_cache:
             self._check_caches(name, q, k, v, out)
             longest = max((b - a for a, b in pairwise(kv_lod)), default=0)

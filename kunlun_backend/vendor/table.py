@@ -24,9 +24,7 @@ class VendorTable:
     features: frozenset[str]
     missing: tuple[str, ...]
 
-    def __init__(
-        self, library: str, operators: Mapping[str, Callable[..., Any]], features: tuple[str, ...]
-    ) -> None:
+    def __init__(self, library: str, operators: Mapping[str, Callable[..., Any]], features: tuple[str, ...]) -> None:
         unknown = sorted(set(operators) - set(OPERATORS))
         if unknown:
             raise ValueError(f"not operators of the contract: {', '.join(unknown)}")

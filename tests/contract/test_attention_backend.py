@@ -87,9 +87,7 @@ class World:
         )
         self.backend = KunlunAttnBackend(self.runner, ops=ops or sim.bind())
         self.spoken: list[int] = [0] * REQUESTS
-        self.keys = [
-            [torch.empty(0, self.kv_heads, self.dim, dtype=dtype) for _ in windows] for _ in range(REQUESTS)
-        ]
+        self.keys = [[torch.empty(0, self.kv_heads, self.dim, dtype=dtype) for _ in windows] for _ in range(REQUESTS)]
         self.values = [
             [torch.empty(0, self.kv_heads, self.v_dim, dtype=dtype) for _ in windows] for _ in range(REQUESTS)
         ]
@@ -113,9 +111,7 @@ class World:
             full_attention_layer_ids=[i for i, window in enumerate(self.windows) if window <= 0],
             **size,
         )
-        mapping = torch.cat(
-            (torch.zeros(1, dtype=torch.int64), torch.randperm(SLOTS - 1) + 1, torch.tensor([-1]))
-        )
+        mapping = torch.cat((torch.zeros(1, dtype=torch.int64), torch.randperm(SLOTS - 1) + 1, torch.tensor([-1])))
         pool.register_mapping(mapping)
         return pool
 
@@ -160,9 +156,7 @@ class World:
             self.keys[request][layer] = torch.cat((self.keys[request][layer], key))
             self.values[request][layer] = torch.cat((self.values[request][layer], value))
 
-    def expected(
-        self, layer: int, requests: list[int], new: list[int], q: Any, sinks: Any, causal: bool = True
-    ) -> Any:
+    def expected(self, layer: int, requests: list[int], new: list[int], q: Any, sinks: Any, causal: bool = True) -> Any:
         """Attention of each request on its own, in float32."""
         results = []
         for request, query in zip(requests, q.view(-1, self.heads, self.dim).split(new), strict=True):
@@ -249,13 +243,9 @@ def test_captured_decode_refreshes_the_same_tables() -> None:
     world.backend.init_cuda_graph_state(4, 4)
     assert world.backend.get_cuda_graph_seq_len_fill_value() == 1
     world.step(ForwardMode.DECODE, [0, 1, 2], [1] * 3, graph=True)
-    before = [
-        (view.tables.data_ptr(), view.lens_cpu.data_ptr()) for view in world.backend.forward_metadata.views
-    ]
+    before = [(view.tables.data_ptr(), view.lens_cpu.data_ptr()) for view in world.backend.forward_metadata.views]
     world.step(ForwardMode.DECODE, [2, 1, 0], [1] * 3, graph=True)
-    after = [
-        (view.tables.data_ptr(), view.lens_cpu.data_ptr()) for view in world.backend.forward_metadata.views
-    ]
+    after = [(view.tables.data_ptr(), view.lens_cpu.data_ptr()) for view in world.backend.forward_metadata.views]
     assert before == after
     # A padded request, as the graph runner adds them: one token, the request slot 0.
     batch = world.batch(ForwardMode.DECODE, [1, 2], [1, 1])
@@ -342,9 +332,7 @@ def test_the_plugin_names_this_class() -> None:
 
 def without(feature: str) -> VendorTable:
     full = sim.bind()
-    return VendorTable(
-        "other", {name: getattr(full, name) for name in sim.OPERATORS}, tuple(full.features - {feature})
-    )
+    return VendorTable("other", {name: getattr(full, name) for name in sim.OPERATORS}, tuple(full.features - {feature}))
 
 
 @pytest.mark.parametrize(
@@ -413,9 +401,7 @@ def test_pools_are_refused() -> None:
 def test_missing_operators_are_refused_by_name() -> None:
     full = sim.bind()
     ops = VendorTable("other", {"rmsnorm": full.rmsnorm, "prefill_attention": full.prefill_attention}, ())
-    with pytest.raises(
-        NotImplementedError, match=r"kunlun_ops\.reshape_and_cache.*kunlun_ops\.speculative_attention"
-    ):
+    with pytest.raises(NotImplementedError, match=r"kunlun_ops\.reshape_and_cache.*kunlun_ops\.speculative_attention"):
         World(ops=ops)
 
 
@@ -426,9 +412,7 @@ def test_two_windows_under_one_layer_id_are_refused() -> None:
         KunlunAttnBackend(world.runner, ops=sim.bind())
 
 
-@pytest.mark.parametrize(
-    "mode", [ForwardMode.TARGET_VERIFY, ForwardMode.DLLM_EXTEND, ForwardMode.DRAFT_EXTEND_V2]
-)
+@pytest.mark.parametrize("mode", [ForwardMode.TARGET_VERIFY, ForwardMode.DLLM_EXTEND, ForwardMode.DRAFT_EXTEND_V2])
 def test_forward_modes_are_refused(mode: ForwardMode) -> None:
     world = World()
     with pytest.raises(NotImplementedError, match=mode.name):

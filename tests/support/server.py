@@ -170,9 +170,7 @@ class Server(Job):
     ) -> None:
         self.port = free_port()
         super().__init__([*argv, "--host", "127.0.0.1", "--port", str(self.port)], env=env)
-        self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}", timeout=REQUEST_SECONDS, trust_env=False
-        )
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=REQUEST_SECONDS, trust_env=False)
         self._seconds = seconds
 
     def _ready(self) -> None:

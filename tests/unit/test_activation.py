@@ -127,7 +127,7 @@ def test_overrides_are_inherited_and_weaker_than_given_ones(install: Install, mo
 
 
 @pytest.fixture
-def rival(monkeypatch: pytest.MonkeyPatch) -> None:
+def rival(isolated: None, monkeypatch: pytest.MonkeyPatch) -> None:
     points = tuple(
         Announcement(group="sglang.srt.platforms", name=DEVICE, value="m:f", distribution=d, version="1", location="")
         for d in ("kunhook", "sglang-acme")
@@ -203,7 +203,7 @@ def test_launch_environment(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -
     ]
     process = bound.bind(bench.compose(*plugins))
     with pytest.raises(
-        KunhookError, match="plugins 'a' and 'b' set KUNLUN_SET to 'a' and 'b'. Set KUNLUN_SET yourself"
+        KunhookError, match=r"plugins 'a' and 'b' set KUNLUN_SET to 'a' and 'b'. Set KUNLUN_SET yourself"
     ):
         arguments._set_launch_env(process, None)
     monkeypatch.setenv("KUNLUN_SET", "mine")

@@ -109,9 +109,7 @@ def test_norm_the_vendor_cannot_express_runs_the_reference(changes: dict[str, An
     x, residual = random(3, 48, dtype=torch.bfloat16), random(3, 48, dtype=torch.bfloat16)
     reference = norm.make_reference()
     assert torch.equal(forward(instance, x), reference(instance, x))
-    for actual, expected in zip(
-        forward(instance, x, residual), reference(instance, x, residual), strict=True
-    ):
+    for actual, expected in zip(forward(instance, x, residual), reference(instance, x, residual), strict=True):
         assert actual.dtype == expected.dtype
         assert torch.equal(actual, expected)
 
@@ -156,9 +154,7 @@ def test_activation(ops: Any, dtype: Any, shape: tuple[int, ...]) -> None:
 def make_rotary(head_size: int, rotary_dim: int, neox: bool, dtype: Any = torch.float32) -> SimpleNamespace:
     angle = random(700, rotary_dim // 2)
     cache = torch.cat((angle.cos(), angle.sin()), -1).to(dtype)
-    return SimpleNamespace(
-        head_size=head_size, rotary_dim=rotary_dim, is_neox_style=neox, cos_sin_cache=cache
-    )
+    return SimpleNamespace(head_size=head_size, rotary_dim=rotary_dim, is_neox_style=neox, cos_sin_cache=cache)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -242,11 +238,7 @@ def server_args(**fields: Any) -> SimpleNamespace:
         {"max_running_requests": 1023, "kv_cache_dtype": "auto", "dcp_size": 1},
         {"max_running_requests": 4000, "dp_size": 4, "enable_dp_attention": True},
         {"max_running_requests": 4000, "attention_backend": "torch_native"},
-        {
-            "cuda_graph_config": SimpleNamespace(
-                decode=SimpleNamespace(backend="disabled", max_bs=2048, bs=None)
-            )
-        },
+        {"cuda_graph_config": SimpleNamespace(decode=SimpleNamespace(backend="disabled", max_bs=2048, bs=None))},
     ],
 )
 def test_acceptable_arguments(fields: dict[str, Any]) -> None:
@@ -263,11 +255,7 @@ def test_acceptable_arguments(fields: dict[str, Any]) -> None:
         ("cuda_graph_max_bs_decode", {"cuda_graph_max_bs_decode": 1024}),
         (
             "cuda_graph_config.decode",
-            {
-                "cuda_graph_config": SimpleNamespace(
-                    decode=SimpleNamespace(backend="full", max_bs=None, bs=[1, 1024])
-                )
-            },
+            {"cuda_graph_config": SimpleNamespace(decode=SimpleNamespace(backend="full", max_bs=None, bs=[1, 1024]))},
         ),
         ("kv_cache_dtype", {"kv_cache_dtype": "fp8_e4m3"}),
         ("dcp_size", {"dcp_size": 2}),

@@ -82,7 +82,7 @@ def test_what_is_written_is_read(folder: Path) -> None:
     (process,) = manifest.read()
     assert process == manifest.Process(role="launcher", manifest=mine(digest="feedfeedfeedfeed"))
     data = manifest.to_builtins(process)
-    assert (data["role"], data["pid"], data["hooks"]) == ("launcher", os.getpid(), [msgspec.to_builtins(HOOK)])
+    assert (data["role"], data["pid"], data["hooks"]) == ("launcher", os.getpid(), (msgspec.to_builtins(HOOK),))
     assert data.keys() == {"role", *Manifest.__struct_fields__} - {"schema"}
 
 

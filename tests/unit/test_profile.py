@@ -111,6 +111,7 @@ def test_a_profile_called_default_is_the_default(bench: Workbench) -> None:
         ("disable = ['kunlun-graph']", "enable = ['kunlun-graph']", [], ("kunlun-graph",)),
         ("enable = ['kunlun-graph']", "disable = ['kunlun-graph']", [], ()),
         ("", "enable = ['kunlun-graph']\nplugins.disable = ['kunlun-graph']", [], ()),
+        ("", "disable = ['kunlun-graph']\nplugins.enable = ['kunlun-graph']", [], ()),
         ("disable = ['kunlun-graph']", "", ["plugins.enable=['kunlun-graph']"], ("kunlun-graph",)),
         ("enable = ['kunlun-graph']", "", ["plugins.enable=['kunlun-xccl']"], ("kunlun-xccl",)),
         ("", "", ["plugins.disable=['kunlun-xccl']"], ("kunlun-device", "kunlun-graph")),

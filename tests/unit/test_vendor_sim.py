@@ -149,9 +149,7 @@ def rotary_reference(x: Any, positions: Any, cache: Any, rotary_dim: int, neox: 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("neox", [True, False])
-@pytest.mark.parametrize(
-    ("tokens", "head_size", "rotary_dim"), [(0, 8, 8), (1, 64, 64), (256, 16, 16), (7, 32, 8)]
-)
+@pytest.mark.parametrize(("tokens", "head_size", "rotary_dim"), [(0, 8, 8), (1, 64, 64), (256, 16, 16), (7, 32, 8)])
 def test_rotary(ops: Any, dtype: Any, neox: bool, tokens: int, head_size: int, rotary_dim: int) -> None:
     angle = random(300, rotary_dim // 2)
     cache, positions = torch.cat((angle.cos(), angle.sin()), -1), torch.randint(0, 300, (tokens,))
@@ -199,9 +197,7 @@ def test_reshape_and_cache(ops: Any, dtype: Any, block_size: int) -> None:
 # ---- attention -----------------------------------------------------------------------------------
 
 
-def attention_reference(
-    q: Any, k: Any, v: Any, left: int, right: int, scale: float, cap: float, sink: Any
-) -> Any:
+def attention_reference(q: Any, k: Any, v: Any, left: int, right: int, scale: float, cap: float, sink: Any) -> Any:
     """q [t, heads, d] as the last positions of k, v [n, kv_heads, d], all in float32."""
     share = q.size(1) // k.size(1)
     k, v = k.float().repeat_interleave(share, 1), v.float().repeat_interleave(share, 1)
@@ -219,9 +215,7 @@ def attention_reference(
 class Paged:
     """Requests with random cached keys, scattered over blocks, and their packed form."""
 
-    def __init__(
-        self, lengths: list[int], shape: tuple[int, int, int, int], block_size: int, dtype: Any
-    ) -> None:
+    def __init__(self, lengths: list[int], shape: tuple[int, int, int, int], block_size: int, dtype: Any) -> None:
         self.heads, self.kv_heads, self.dim, self.v_dim = shape
         self.lengths, self.block_size = lengths, block_size
         blocks = [-(-n // block_size) for n in lengths]
@@ -277,9 +271,7 @@ VARIANTS = {
 @pytest.mark.parametrize("block_size", [1, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("extend", EXTENDS)
-def test_prefill_attention(
-    ops: Any, shape: str, extend: str, variant: str, block_size: int, dtype: Any
-) -> None:
+def test_prefill_attention(ops: Any, shape: str, extend: str, variant: str, block_size: int, dtype: Any) -> None:
     new, cached = EXTENDS[extend]
     window, cap, with_sink = VARIANTS[variant]
     paged = Paged([a + b for a, b in zip(new, cached, strict=True)], SHAPES[shape], block_size, dtype)
@@ -341,9 +333,7 @@ def test_long_prompt_after_a_long_prefix(ops: Any, variant: str, block_size: int
 @pytest.mark.parametrize("block_size", [1, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("q_len", [1, 3, 17])
-def test_speculative_attention(
-    ops: Any, shape: str, q_len: int, variant: str, block_size: int, dtype: Any
-) -> None:
+def test_speculative_attention(ops: Any, shape: str, q_len: int, variant: str, block_size: int, dtype: Any) -> None:
     window, cap, with_sink = VARIANTS[variant]
     lengths = [17, 600, 18, 333, 64, 64]
     paged = Paged(lengths, SHAPES[shape], block_size, dtype)
@@ -540,9 +530,7 @@ def test_reshape_and_cache_refuses(ops: Any) -> None:
     refused("slot_mapping", lambda: ops.reshape_and_cache(k, k, cache, cache, slots[:1], None, None, 0))
     refused("dtype of k", lambda: ops.reshape_and_cache(k.half(), k, cache, cache, slots, None, None, 0))
     refused("quant_mode", lambda: ops.reshape_and_cache(k, k, cache, cache, slots, None, None, 1))
-    refused(
-        "shape of v", lambda: ops.reshape_and_cache(k, random(2, 2, 4), cache, cache, slots, None, None, 0)
-    )
+    refused("shape of v", lambda: ops.reshape_and_cache(k, random(2, 2, 4), cache, cache, slots, None, None, 0))
     refused(
         "layout of k",
         lambda: ops.reshape_and_cache(k.mT.contiguous().mT, k, cache, cache, slots, None, None, 0),

@@ -1,0 +1,1 @@
+"""Plugin ``kunlun-kernels``: the attention backend and operators on the vendor's kernels."""
