@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
 import itertools
 import re
 import sys
@@ -216,9 +215,13 @@ class _Alias(msgspec.Struct, frozen=True):
 _Binding = ast.AST | _Alias
 
 
+_Names = dict[str, list[_Binding]]
+"""What names are bound to; of several bindings, the one that normally holds comes first."""
+
+
 class _Module(msgspec.Struct, frozen=True):
     name: str
-    names: dict[str, _Binding]
+    names: _Names
     stars: list[str]
     body: list[ast.stmt]
 
@@ -239,7 +242,7 @@ class Tree:
         self.files = files
         self._modules: dict[str, _Module | None] = {}
         self._found: dict[str, Found | None] = {}
-        self._classes: dict[ast.ClassDef, tuple[dict[str, _Binding], set[str]]] = {}
+        self._classes: dict[ast.ClassDef, tuple[_Names, set[str]]] = {}
         self.version = self._read_version()
 
     @property
@@ -344,17 +347,17 @@ class Tree:
         if not parts:
             return None if parsed is None else _Spot(parsed, (), None)
         spot = None
-        if parsed is not None and parts[0] in parsed.names:
-            spot = self._follow(parsed, {}, parts[:1], parsed.names[parts[0]], parts[1:], seen)
-        spot = spot or self._locate(f"{module}.{parts[0]}", parts[1:], seen)
-        for star in parsed.stars if parsed is not None else ():
-            spot = spot or self._locate(star, parts, seen)
-        return spot
+        if parsed is not None:
+            for binding in parsed.names.get(parts[0], ()):
+                spot = spot or self._follow(parsed, {}, parts[:1], binding, parts[1:], seen)
+            for star in parsed.stars:
+                spot = spot or self._locate(star, parts, seen)
+        return spot or self._locate(f"{module}.{parts[0]}", parts[1:], seen)
 
     def _follow(
         self,
         module: _Module,
-        scope: Mapping[str, _Binding],
+        scope: _Names,
         qualname: tuple[str, ...],
         binding: _Binding,
         rest: tuple[str, ...],
@@ -363,8 +366,8 @@ class Tree:
         """Go from a binding to the name behind it, then down to ``rest``. ``scope`` is the class around it."""
         if isinstance(binding, _Alias):
             return self._locate(binding.module, (*binding.parts, *rest), seen)
-        if isinstance(binding, ast.Name) and binding.id in scope and scope[binding.id] is not binding:
-            return self._follow(module, {}, (*qualname[:-1], binding.id), scope[binding.id], rest, seen)
+        if isinstance(binding, ast.Name) and binding.id in scope and binding not in scope[binding.id]:
+            return self._follow(module, {}, (*qualname[:-1], binding.id), scope[binding.id][0], rest, seen)
         if isinstance(binding, ast.Name | ast.Attribute):
             chain = _chain(binding)
             spot = self._locate(module.name, (*chain, *rest), seen) if chain else None
@@ -389,17 +392,19 @@ class Tree:
         for owner, base in self._lineage(module, cls, set()):
             names, stored = self._body_of(base)
             where = qualname if base is cls else (base.name,)
-            if rest[0] in names:
-                return self._follow(owner, names, (*where, rest[0]), names[rest[0]], rest[1:], seen)
+            for binding in names.get(rest[0], ()):
+                spot = self._follow(owner, names, (*where, rest[0]), binding, rest[1:], seen)
+                if spot is not None:
+                    return spot
             if len(rest) == 1 and rest[0] in stored:
                 return _Spot(owner, (*where, *rest), ast.Constant(None))
         return None
 
-    def _body_of(self, cls: ast.ClassDef) -> tuple[dict[str, _Binding], set[str]]:
+    def _body_of(self, cls: ast.ClassDef) -> tuple[_Names, set[str]]:
         """Names a class binds, and attributes its methods store on the instance."""
         if cls not in self._classes:
             names, _ = _bindings(cls.body, "")
-            methods = [node for node in names.values() if isinstance(node, ast.FunctionDef)]
+            methods = [node for nodes in names.values() for node in nodes if isinstance(node, ast.FunctionDef)]
             self._classes[cls] = names, _stored(methods)
         return self._classes[cls]
 
@@ -430,10 +435,9 @@ class Tree:
             return Found(path, signatures.text_of(signatures.parameters_of(node.args)))
         if isinstance(node, ast.Attribute) and (chain := _chain(node)):
             holder = self._locate(spot.module.name, chain[:-1], set())
-            method = getattr(_container(holder.node if holder else None), chain[-1], None)
-            if callable(method):
-                bound = list(inspect.signature(method).parameters.values())[1:]
-                return Found(path, signatures.text_of(bound))
+            text = signatures.text_of_object(getattr(_container(holder.node if holder else None), chain[-1], None))
+            if text is not None and text[0] == "(":
+                return Found(path, signatures.text_of(signatures.parse(text)[1:]))
         return Found(path, "value")
 
 
@@ -484,22 +488,26 @@ def _stored(functions: Iterable[ast.FunctionDef]) -> set[str]:
     return stored
 
 
-def _bindings(body: Iterable[ast.stmt], package: str) -> tuple[dict[str, _Binding], list[str]]:
+def _bindings(body: Iterable[ast.stmt], package: str) -> tuple[_Names, list[str]]:
     """Names a module or class body binds, and the modules it imports everything from."""
-    names: dict[str, _Binding] = {}
+    names: _Names = {}
     stars: list[str] = []
     for branch, statement in _statements(body):
         for name, binding in _bound(statement, package):
             if name == "*":
                 stars.append(binding.module)  # type: ignore[union-attr]
                 continue
-            known = names.get(name)
-            # A call that rebinds a definition decorates it. Of alternatives, the first is the normal one.
-            decorated = isinstance(known, ast.ClassDef | ast.FunctionDef) and isinstance(binding, ast.Call)
-            fallback = branch and known is not None and not isinstance(known, ast.Constant)
-            if not decorated and not fallback:
-                names[name] = binding
+            known = names.setdefault(name, [])
+            if not branch and not (known and _decorates(binding, known[0])):
+                known.clear()
+            # Of alternatives, the first normally holds; a None before them is only a preparation.
+            known.insert(0 if known and isinstance(known[0], ast.Constant) else len(known), binding)
     return names, stars
+
+
+def _decorates(binding: _Binding, definition: _Binding) -> bool:
+    """Whether a name that is bound again is bound to the same thing, passed through a call."""
+    return isinstance(definition, ast.ClassDef | ast.FunctionDef) and isinstance(binding, ast.Call)
 
 
 def _statements(body: Iterable[ast.stmt], branch: bool = False) -> Iterator[tuple[bool, ast.stmt]]:

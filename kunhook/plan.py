@@ -19,9 +19,9 @@ from hookspecs import HOOKS, DeviceDetection, HookSpec
 from kunhook import answers, registration, resolve, versions
 from kunhook.digest import digest_of
 from kunhook.discovery import Candidate, candidates, from_file
-from kunhook.errors import KunhookError, describe
+from kunhook.errors import KunhookError, describe, nearest
 from kunhook.order import ordered
-from kunhook.profile import Profile
+from kunhook.profile import NOBODY, Profile
 from kunhook.registration import Implementation, Registration
 from kunhook.resolve import PROFILE_PLUGIN, Answer, Proposal
 from kunhook.seams.catalogue import seam_of
@@ -221,7 +221,7 @@ class _Composition:
     def _detect(self, registered: list[Registration]) -> tuple[tuple[DeviceDetection, ...], DeviceDetection | None]:
         hook = "detect_device"
         detections: list[tuple[str, DeviceDetection]] = []
-        for implementation in self._implementations(registered, hook):
+        for implementation in self._chosen(hook, self._implementations(registered, hook)):
             try:
                 value = answers.checked(HOOKS[hook], implementation.plugin, implementation.ask(full=self.full))
             except (Exception, SystemExit) as error:
@@ -295,12 +295,30 @@ class _Composition:
             )
 
     def _call_later(self, spec: HookSpec, implementations: tuple[Implementation, ...]) -> None:
+        implementations = self._chosen(spec.name, implementations)
         if not implementations:
             return
         self.calls[spec.name] = implementations
         for implementation in implementations:
             why = f"called in order at {spec.marks.asked}"
             self._row(spec.name, "", implementation.plugin, State.ACTIVE, why)
+
+    def _chosen(self, hook: str, implementations: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+        """Implementations of a hook that calls everybody, less those the profile switched off."""
+        choice = self.profile.hook_choice(hook, None)
+        if choice is None:
+            return implementations
+        kept = tuple(i for i in implementations if i.plugin == choice.value)
+        for implementation in implementations:
+            if implementation not in kept:
+                why = f"{choice.value!r} is chosen at {choice.source}"
+                self._row(hook, "", implementation.plugin, State.SHADOWED, why)
+        if not kept and choice.value != NOBODY:
+            self.problems.append(
+                f"{choice.source}: hooks.{hook}.use = {choice.value!r}, which does not answer the hook. "
+                f"{nearest(choice.value, [*(i.plugin for i in implementations), NOBODY])}"
+            )
+        return kept
 
     def _resolve(self, spec: HookSpec, implementations: tuple[Implementation, ...], device: DeviceDetection) -> None:
         proposals: list[Proposal] = []

@@ -25,6 +25,9 @@ PROFILE_ENV = "KUNHOOK_PROFILE"
 SET_ENV = "KUNHOOK_SET"
 DEFAULT_PROFILE = "default"
 
+NOBODY = "none"
+"""Value of ``use`` that switches a hook, one key of it, or an operator off."""
+
 _SECTIONS = ("extends", "hooks", "ops", "plugins", "when")
 _WHEN = ("device", "env", "host", "sglang")
 
@@ -334,19 +337,14 @@ class _Checker:
             raise UsageError(f"{source}: hooks takes hooks.<hook>.use and hooks.<hook>.params.")
         hook = _known(source, "hook", key[1], HOOKS)
         spec, rest = HOOKS[hook], key[2:]
-        if rest[-1:] == ("use",) and not spec.has_winner:
-            raise UsageError(
-                f"{source}: {'.'.join(key)}: {hook} calls every implementation, there is nothing to choose. "
-                f"Leave a plugin out with plugins.disable."
-            )
         if rest[:1] == ("keys",) and len(rest) >= 2:
             if spec.marks.keys:
                 _known(source, f"key of {hook}", rest[1], spec.marks.keys)
-            elif spec.marks.mode != "merge":
+            elif spec.marks.mode != "merge" or not spec.has_winner:
                 raise UsageError(f"{source}: {hook} has no keys. Write hooks.{hook}.use.")
             rest = rest[2:]
         if rest == ("use",):
-            _known(source, "plugin", _string(source, key, value), self._plugins)
+            _known(source, "plugin", _string(source, key, value), [*self._plugins, NOBODY])
         elif rest[:1] == ("params",):
             self._params(source, hook, rest[1:], value)
         else:

@@ -10,7 +10,7 @@ import msgspec
 from hookspecs import HookSpec, Mode, OpImpl, VendorOps
 from hookspecs.kernels import OPERATORS
 from kunhook.errors import KunhookError, nearest
-from kunhook.profile import Choice, Profile
+from kunhook.profile import NOBODY, Choice, Profile
 from kunhook.registration import Implementation
 
 PROFILE_PLUGIN = "(profile)"
@@ -91,7 +91,8 @@ def resolve(spec: HookSpec, all_proposals: list[Proposal], profile: Profile) -> 
         if problem:
             problems.append(problem)
         answer = Answer(plugin=winner.plugin, value=winner.value) if winner else None
-        if not problem:
+        switched_off = bool(by_key.get(key)) and winner is None
+        if not problem and not switched_off:
             answer = _with_params(spec, key, answer, profile, verdicts)
         if answer:
             answers[key] = answer
@@ -163,6 +164,9 @@ def _replaced_by(proposing: list[Proposal]) -> dict[str, str]:
 def _chosen(
     spec: HookSpec, key: str, candidates: list[Proposal], choice: Choice
 ) -> tuple[Proposal | None, list[Verdict], str | None]:
+    if choice.value == NOBODY:
+        why = f"switched off by {NOBODY!r} at {choice.source}"
+        return None, [Verdict(key=c.label, plugin=c.plugin, state="shadowed", why=why) for c in candidates], None
     matching = [c for c in candidates if choice.value in (c.plugin, c.provider)]
     matching.sort(key=lambda c: c.provider == REFERENCE and choice.value != REFERENCE)
     plugins = list(dict.fromkeys(c.plugin for c in matching))

@@ -4,6 +4,9 @@ Two shapes. A *text* is one line: what the object is, with a digest of what is i
 opens what is inside, so that a difference can be named: ``{"is": text, "has": {label: node}}``, or
 ``{"is": text, "items": [text]}`` for sequences and sets; a node with nothing inside is its text.
 
+Order inside a container does not count, except among numbers: many lists are made from sets of
+functions, whose order follows from their addresses and is another in each process.
+
 Neither runs code of the object: attributes are read from ``__dict__`` and from slots, never through
 ``getattr``, so nothing lazy is loaded by looking.
 """
@@ -30,8 +33,10 @@ MAX_OPEN = 20_000
 """What has more entries is data: it gets a digest, not a node for each entry."""
 
 _LONGEST = 100
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
-_LEAST_ADDRESS = 1 << 32
+_ADDRESS_TEXT = re.compile(r"0x[0-9a-f]{6,}|(?<!\d)\d{14,15}(?!\d)")
+# Numbers that look like what id() returns. They differ in each process and are not compared.
+_ADDRESSES = range(1 << 44, 1 << 48)
+_NUMBERS = frozenset({int, float, bool, type(None)})
 _EMPTY_CELL: Any = type("EmptyCell", (), {})()
 
 _MAPPINGS = (dict, types.MappingProxyType)
@@ -54,6 +59,7 @@ _CALLABLES = frozenset({types.FunctionType, types.MethodType, *_WRAPPERS})
 # Types whose repr is cheap and complete, and runs no code of SGLang.
 _PRINTABLE = (re.Pattern, pathlib.PurePath, range, slice, types.GenericAlias, types.UnionType)
 _PRINTABLE_MODULES = frozenset({"typing", "typing_extensions"})
+_NOT_PRINTABLE_NAMES = frozenset({"typing._AnnotatedAlias"})
 _PRINTABLE_NAMES = frozenset({"torch.dtype", "torch.device", "torch.layout", "torch.memory_format"})
 # Types whose state is recorded elsewhere: a logger belongs to the process, not to who holds it.
 _OPAQUE = (logging.Logger, logging.Handler)
@@ -140,8 +146,7 @@ class Fingerprinter:
         if len(parts) > MAX_OPEN:
             return self.text(value)
         if not parts[0][0]:
-            items = [self.text(item) for _, item in parts]
-            return {"is": head, "items": sorted(items) if issubclass(type(value), _SETS) else items}
+            return {"is": head, "items": self._texts_of(parts, TEXT_DEPTH)}
         below = depth - (type(value) not in _WRAPPERS)
         return {"is": head, "has": {label: self.node(item, below) for label, item in _distinct(parts)}}
 
@@ -152,10 +157,11 @@ class Fingerprinter:
         if depth <= 0:
             return f"{head} of {len(parts)}"
         below = depth - (type(value) not in _WRAPPERS)
-        texts = [f"{label}={self.text(item, below)}" for label, item in parts]
-        if issubclass(type(value), _SETS):
-            texts.sort()
-        return f"{head} of {len(parts)} {digest(texts)}"
+        return f"{head} of {len(parts)} {digest(self._texts_of(parts, below))}"
+
+    def _texts_of(self, parts: Parts, depth: int) -> list[str]:
+        texts = [f"{label}={self.text(item, depth)}" if label else self.text(item, depth) for label, item in parts]
+        return texts if all(not label and type(item) in _NUMBERS for label, item in parts) else sorted(texts)
 
     # -- what an object is, and what is inside
 
@@ -171,13 +177,13 @@ class Fingerprinter:
         if cls is types.FunctionType:
             return self._function(value)
         if cls in _BUILTIN_CALLABLES:
-            return self._builtin(value), []
+            return self._builtin(value)
         if cls in _WRAPPERS or cls is types.MethodType:
             return _wrapper(value)
         if cls is types.CodeType:
             return f"code {value.co_name} {self._code(value)}", []
         if cls is types.CellType:
-            return "cell", [("content", _content(value))]
+            return "cell", [("(content)", _content(value))]
         if issubclass(cls, enum.Enum):
             return f"{self._class_name(cls)}.{_fields(value).get('_name_')}", []
         if issubclass(cls, weakref.ref):
@@ -192,13 +198,13 @@ class Fingerprinter:
         parts: Parts = []
         if issubclass(cls, _MAPPINGS):
             pairs = list(dict.items(value) if issubclass(cls, dict) else value.items())
-            parts = [(self._label(key) if labels else "-", item) for key, item in pairs]
-        elif issubclass(cls, _SETS):
-            parts = [("", item) for item in list(value)]
-        elif issubclass(cls, _SEQUENCES):
+            # A registry keyed by id() is the collection of its values.
+            keyed = labels and any(type(key) is not int or key not in _ADDRESSES for key, _ in pairs)
+            parts = [(self._label(key) if keyed else "", item) for key, item in pairs]
+        elif issubclass(cls, (*_SETS, *_SEQUENCES)):
             parts = [("", item) for item in list(value)]
         else:
-            return f"object {self._class_name(cls)}", list(_fields(value).items())
+            return f"object {self._class_name(cls)}", [(f".{name}", item) for name, item in _fields(value).items()]
         head = self._class_name(cls)
         if fields := _fields(value):
             parts = [(label or f"[{index}]", item) for index, (label, item) in enumerate(parts)]
@@ -222,15 +228,17 @@ class Fingerprinter:
         parts += [(f".{name}", item) for name, item in vars(function).items()]
         return head, parts
 
-    def _builtin(self, value: Any) -> str:
+    def _builtin(self, value: Any) -> tuple[str, Parts]:
         # Attributes of built-in callables are computed in C.
         name = getattr(value, "__qualname__", None) or value.__name__
         owner = getattr(value, "__objclass__", None)
         if owner is not None:
-            return f"{type(value).__name__} {name} of {self._class_name(owner)}"
+            return f"{type(value).__name__} {name} of {self._class_name(owner)}", []
         bound = getattr(value, "__self__", None)
+        if bound is not None and not isinstance(bound, (type, types.ModuleType)):
+            return f"{type(value).__name__} {name}", [("(self)", bound)]
         home = getattr(value, "__module__", None) if bound is None else self.text(bound, 0)
-        return f"{type(value).__name__} {name} of {home}"
+        return f"{type(value).__name__} {name} of {home}", []
 
     def _code(self, code: types.CodeType) -> str:
         known = self._codes.get(id(code))
@@ -244,26 +252,20 @@ class Fingerprinter:
         return known
 
     def _label(self, key: Any) -> str:
-        cls = type(key)
-        if cls is str:
-            return _shortened(key) or "''"
-        if cls is int and key >= _LEAST_ADDRESS:
-            # A registry keyed by id(): the number says nothing in another process.
-            return "(address)"
-        return self.text(key, 1)
+        return (_shortened(key) or "''") if type(key) is str else self.text(key, 1)
 
 
 def _wrapper(value: Any) -> tuple[str, Parts]:
     cls = type(value)
     if cls is property:
-        parts = [("get", value.fget), ("set", value.fset), ("delete", value.fdel)]
+        parts = [("(get)", value.fget), ("(set)", value.fset), ("(delete)", value.fdel)]
         return "property", [(label, part) for label, part in parts if part is not None]
     if cls is types.MethodType:
-        return "method", [("function", value.__func__), ("self", value.__self__)]
+        return "method", [("(function)", value.__func__), ("(self)", value.__self__)]
     if cls is functools._lru_cache_wrapper:
         # What it remembers is a cache; what it computes is not.
-        return "cached", list(_fields(value).items())
-    return cls.__name__, [("function", value.__func__)]
+        return "cached", [(f".{name}", item) for name, item in _fields(value).items()]
+    return cls.__name__, [("(function)", value.__func__)]
 
 
 # -- reading without running anything
@@ -304,6 +306,8 @@ def _has_dict(cls: type) -> Any:
 
 @_once_per_class
 def _is_printable(cls: type) -> Any:
+    if name_of(cls) in _NOT_PRINTABLE_NAMES:
+        return False
     return issubclass(cls, _PRINTABLE) or module_of(cls) in _PRINTABLE_MODULES or name_of(cls) in _PRINTABLE_NAMES
 
 
@@ -345,14 +349,17 @@ def _constant(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    if type(value) is int and value.bit_length() > 1000:
-        return f"int of {value.bit_length()} bits {digest([hex(value)])}"
+    if type(value) is int:
+        if value in _ADDRESSES:
+            return "(address)"
+        if value.bit_length() > 1000:
+            return f"int of {value.bit_length()} bits {digest([hex(value)])}"
     return _shortened(repr(value))
 
 
 def _shortened(text: str) -> str:
-    if "0x" in text:
-        text = _ADDRESS.sub("0x...", text)
+    if len(text) > 7:
+        text = _ADDRESS_TEXT.sub("0x...", text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 14]}... {digest([text])}"
 
 

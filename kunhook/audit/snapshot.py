@@ -81,7 +81,7 @@ def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]
         "order": [name for name in sys.modules],
         "modules": modules,
         "classes": classes,
-        "process": process.state(fingerprinter, environ),
+        "process": process.state(fingerprinter, environ, packages),
     }
 
 

@@ -119,7 +119,9 @@ def _refuse_rival_platform() -> None:
     platforms = [point for point in discovery.announcements() if point.group == discovery.PLATFORM_GROUP]
     for name in sorted({point.name for point in platforms if point.distribution == "kunhook"}):
         rivals = [point for point in platforms if point.name == name]
-        if len(rivals) > 1 and selected in (None, "", name):
+        packages = {point.value.partition(":")[0].partition(".")[0] for point in rivals}
+        taken = selected == name or (not selected and type(current_platform).__module__.partition(".")[0] in packages)
+        if len(rivals) > 1 and taken:
             named = " and ".join(f"{point.distribution} {point.version} ({point.value})" for point in rivals)
             raise KunhookError(
                 f"platform {name!r} is registered by {named}. SGLang silently took one of them. "

@@ -1,7 +1,7 @@
 """Compare the SGLang that is running with the catalogue of targets, before anything relies on it.
 
 Only modules that SGLang has imported already are looked at, so that the comparison imports nothing
-and costs about a millisecond; what is imported later can be compared by calling again.
+and costs milliseconds; what is imported later can be compared by calling again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class _SomeDefault:
 
 
 _DEFAULT = _SomeDefault()
+_HIDDEN = "(*args, **kwargs)"
 
 
 def check(sglang_version: str, wanted: Iterable[Target] = targets.TARGETS) -> list[str]:
@@ -156,7 +157,10 @@ def text_of(parameters: Iterable[inspect.Parameter]) -> str:
 
 
 def text_of_object(value: Any) -> str | None:
-    """Signature or kind of an object read without descriptors; None when Python cannot tell."""
+    """Signature or kind of an object read without descriptors.
+
+    None when Python cannot tell: a built-in without a signature, or a wrapper that hides it.
+    """
     if isinstance(value, property | functools.cached_property):
         return "property"
     if inspect.isclass(value):
@@ -166,6 +170,7 @@ def text_of_object(value: Any) -> str | None:
     if not callable(value):
         return "value"
     try:
-        return text_of(inspect.signature(value).parameters.values())
+        text = text_of(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
         return None
+    return None if text == _HIDDEN else text

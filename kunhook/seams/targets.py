@@ -543,4 +543,10 @@ TARGETS: tuple[Target, ...] = (
 
 def valid_in(sglang: str, targets: Iterable[Target] = TARGETS) -> tuple[Target, ...]:
     """Targets that are expected in one version of SGLang."""
-    return tuple(target for target in targets if versions.unmet(versions.SGLANG, sglang, target.sglang) is None)
+    known = tuple(targets)
+    fitting = {
+        wanted
+        for wanted in {target.sglang for target in known}
+        if versions.unmet(versions.SGLANG, sglang, wanted) is None
+    }
+    return tuple(target for target in known if target.sglang in fitting)

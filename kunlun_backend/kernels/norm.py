@@ -87,11 +87,8 @@ def make_reference(ops: Any = None) -> NormForward:
         if measured.size(-1) != (self.variance_size_override or self.hidden_size):
             raise ValueError(f"RMSNorm over {self.variance_size_override} of {x.size(-1)} columns")
         wide = wide * torch.rsqrt(measured.square().mean(-1, keepdim=True) + self.variance_epsilon)
-        weight = self.weight
-        if getattr(self, "cast_x_before_out_mul", False):
-            normed = weight * wide.to(dtype)
-        else:
-            normed = (wide * weight).to(dtype)
+        cast_first = getattr(self, "cast_x_before_out_mul", False)
+        normed = self.weight * wide.to(dtype) if cast_first else (wide * self.weight).to(dtype)
         return normed if residual is None else (normed, residual)
 
     return forward

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 # Read when torch is loaded. Threads that spin while they wait would take the cores from the servers under test.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -140,20 +141,24 @@ def bare_server(model_dir: Path, slot: Slot, tmp_path_factory: pytest.TempPathFa
     return slot.take("bare", lambda: Server(argv, env=env))
 
 
-Check = Callable[[str, Mapping[str, Sequence[int]]], None]
+class Check(Protocol):
+    def __call__(
+        self, label: str, generated: Mapping[str, Sequence[int]], asked: int = TOKENS
+    ) -> list[NearTie]: ...
 
 
 @pytest.fixture
 def matches_reference(reference: dict[str, Continuation]) -> Check:
     """Fails unless tokens are those of transformers, near ties excepted; the summary shows every one."""
 
-    def check(label: str, generated: Mapping[str, Sequence[int]]) -> None:
-        found = list(compare_all(label, reference, generated))
+    def check(label: str, generated: Mapping[str, Sequence[int]], asked: int = TOKENS) -> list[NearTie]:
+        found = list(compare_all(label, reference, generated, asked))
         ties = [each for each in found if isinstance(each, NearTie)]
         _near_ties.extend(ties)
         wrong = [str(each) for each in found if isinstance(each, Mismatch)]
         assert not wrong, "\n".join(wrong)
         # Rounding makes a few prompts leave the common path; a wrong kernel makes all of them.
         assert len(ties) <= max(1, len(generated) // 2), "\n".join(map(str, ties))
+        return ties
 
     return check

@@ -10,9 +10,9 @@ from tests.support.reference import Continuation
 TOLERANCE = 0.25
 """Largest distance of two logits, in bfloat16, that counts as a near tie.
 
-The best logits of the model lie between 8 and 32, where neighbouring bfloat16 numbers are 0.0625 to 0.125 apart: it is two
-to four roundings. Between bfloat16 and float32 the reference itself moves the gap of its two best tokens by 0.06 in the
-median and by up to 0.45; ``test_parity`` measures that anew.
+The best logits of the model lie between 8 and 32, where neighbouring bfloat16 numbers are 0.0625 to 0.125 apart, so it
+is two to four roundings. Between bfloat16 and float32 the reference itself moves the gap of its two best tokens by 0.06
+in the median and by up to 0.45; ``test_parity`` measures that anew.
 """
 
 
@@ -47,9 +47,12 @@ class Mismatch(NamedTuple):
         )
 
 
-def compare(case: str, continuation: Continuation, tokens: Sequence[int]) -> NearTie | Mismatch | None:
-    """The first difference between a continuation and what a server generated; None when they are equal."""
-    for number, (step, got) in enumerate(zip(continuation.steps, tokens, strict=False)):
+def compare(
+    case: str, continuation: Continuation, tokens: Sequence[int], asked: int | None = None
+) -> NearTie | Mismatch | None:
+    """The first difference between a continuation and the ``asked`` tokens of a server; None when they are equal."""
+    steps = continuation.steps[:asked]
+    for number, (step, got) in enumerate(zip(steps, tokens, strict=False)):
         expected = step.ids[0]
         if got == expected:
             continue
@@ -57,18 +60,21 @@ def compare(case: str, continuation: Continuation, tokens: Sequence[int]) -> Nea
         # The distance to the best token is at least the gap of the two best, so both are below the tolerance.
         kind = NearTie if gap < TOLERANCE else Mismatch
         return kind(case, number, expected, got, gap)
-    if len(tokens) != len(continuation.steps):
-        number = min(len(tokens), len(continuation.steps))
-        longer = [*continuation.tokens, None][number], [*tokens, None][number]
+    if len(tokens) != len(steps):
+        number = min(len(tokens), len(steps))
+        longer = [*(step.ids[0] for step in steps), None][number], [*tokens, None][number]
         return Mismatch(case, number, *longer, float("inf"))
     return None
 
 
 def compare_all(
-    label: str, reference: Mapping[str, Continuation], generated: Mapping[str, Sequence[int]]
+    label: str,
+    reference: Mapping[str, Continuation],
+    generated: Mapping[str, Sequence[int]],
+    asked: int | None = None,
 ) -> Iterator[NearTie | Mismatch]:
     """First differences of many prompts."""
     for name, tokens in generated.items():
-        found = compare(f"{name}, {label}", reference[name], tokens)
+        found = compare(f"{name}, {label}", reference[name], tokens, asked)
         if found is not None:
             yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -21,13 +22,16 @@ import psutil
 
 LAUNCH = (sys.executable, "-m", "sglang.launch_server")
 SERVE = (str(Path(sys.executable).with_name("sglang")), "serve")
+KUNHOOK = str(Path(sys.executable).with_name("kunhook"))
 
 OURS = re.compile(r"^(KUNHOOK|KUNLUN|SGLANG|ACME)_")
 """Variables that would change what a process under test does."""
 
 START_SECONDS = 300.0
 STOP_SECONDS = 20.0
-REQUEST_SECONDS = 180.0
+REQUEST_SECONDS = 600.0
+_WIDTH = 500
+"""Lines of a log are cut here in messages: SGLang prints its hundreds of arguments on one line."""
 
 
 def clean_env(scratch: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -125,6 +129,15 @@ class Job:
                     found.append(process)
         return found
 
+    def live(self) -> list[dict[str, Any]]:
+        """Processes of this job with the hooks they have read back, as ``kunhook list --live --json`` shows them."""
+        command = [KUNHOOK, "list", "--live", "--json"]
+        done = subprocess.run(command, env=self.env, cwd=self.scratch, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise self._failure(f"has no consistent processes: {done.stderr}")
+        processes: list[dict[str, Any]] = json.loads(done.stdout)["processes"]
+        return processes
+
     def stop(self) -> None:
         """End the whole group: ask its leader first, then kill. Nothing of it may be left."""
         try:
@@ -152,7 +165,7 @@ class Job:
             time.sleep(0.05)
 
     def _failure(self, why: str) -> RuntimeError:
-        tail = "\n".join(self.output().splitlines()[-60:])
+        tail = "\n".join(line[:_WIDTH] for line in self.output().splitlines()[-60:])
         return RuntimeError(f"{' '.join(self.argv)} {why}. Last lines of its log:\n{tail}")
 
 
@@ -197,12 +210,18 @@ class Server(Job):
         return self.http.post(path, json=body)
 
     def generate(
-        self, prompt: str | Sequence[int] | Sequence[Sequence[int]], tokens: int, **sampling: Any
+        self, prompt: str | Sequence[int] | Sequence[Sequence[int]], tokens: int, *, top: int = 0, **sampling: Any
     ) -> dict[str, Any]:
-        """SGLang's own endpoint with a text, token ids or a batch of token ids; greedy unless told otherwise."""
-        key = "text" if isinstance(prompt, str) else "input_ids"
-        parameters = {"temperature": 0, "max_new_tokens": tokens, **sampling}
-        response = self.post("/generate", **{key: prompt, "sampling_params": parameters})
+        """SGLang's own endpoint with a text, token ids or a batch of token ids; greedy unless told otherwise.
+
+        With ``top``, the answer's ``meta_info`` has the log-probabilities of that many best tokens of every step.
+        """
+        body: dict[str, Any] = {"text" if isinstance(prompt, str) else "input_ids": prompt}
+        if top:
+            body |= {"return_logprob": True, "top_logprobs_num": top}
+        response = self.post(
+            "/generate", **body, sampling_params={"temperature": 0, "max_new_tokens": tokens, **sampling}
+        )
         response.raise_for_status()
         answer: dict[str, Any] = response.json()
         return answer

@@ -13,6 +13,7 @@ from hookspecs import (
     AttnBackend,
     CapturePolicy,
     CommInitSizing,
+    DetectionStage,
     EnvDefault,
     KVTransfer,
     Metric,
@@ -304,9 +305,9 @@ def test_a_hook_is_asked_for_every_key_and_with_the_detection(bench: Workbench) 
 
 
 def test_a_wrong_field_inside_a_record_inside_is_found(bench: Workbench) -> None:
-    device = detection(stages=("wheel",))
+    device = detection(stages=(DetectionStage(name="wheel", ok="yes"),))
     plan = bench.compose(bench.plugin("acme", detect_device=device), alone=True)
-    assert "answered detect_device with stages = ('wheel',): Expected `object`, got `str`" in plan.problems[0]
+    assert "answered detect_device with stages: ok = 'yes': Expected `bool | null`, got `str`" in plan.problems[0]
 
 
 def test_a_subclass_of_a_record_is_that_record(bench: Workbench) -> None:

@@ -75,7 +75,7 @@ def test_a_missing_file_is_named_with_its_line(deployment):
 def test_files_of_one_name_from_two_folders_are_refused(deployment):
     (deployment / "other").mkdir()
     (deployment / "other" / "local_fix.py").write_text(FIX)
-    with pytest.raises(UsageError, match="two plugin files are called local_fix.py"):
+    with pytest.raises(UsageError, match=r"two plugin files are called local_fix\.py"):
         _load('plugins.files=["other/local_fix.py"]')
 
 

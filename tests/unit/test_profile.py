@@ -342,11 +342,11 @@ def test_extends_is_for_files(bench: Workbench) -> None:
         ("[profile.prod]\n", "prd", "--profile prd: kunhook.toml has no such profile. Did you mean prod"),
         ("[profile.a]\nextends = 'base'\n[profile.bases]\n", "a", r"kunhook.toml:2: profile 'base' .* \(a -> base\)"),
         ("[profile.a]\nextends = ['b']\n", "a", r"kunhook.toml:2: 'extends' takes one profile name, not \['b'\]"),
-        ("[profile.a]\nextends = 'a'\n", "a", "circle: a -> a"),
+        ("[profile.a]\nextends = 'a'\n", "a", r"kunhook.toml: 'extends' goes round in a circle: a -> a\. Remove"),
         (
             "[profile.a]\nextends='b'\n[profile.b]\nextends='c'\n[profile.c]\nextends='b'\n",
             "a",
-            "circle: a -> b -> c -> b",
+            r"circle: a -> b -> c -> b\. Remove",
         ),
     ],
 )

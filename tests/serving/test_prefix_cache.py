@@ -1,0 +1,60 @@
+"""A second turn finds the first in the prefix cache, and the cache changes no token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.parity import TOLERANCE
+from tests.support.server import Server
+
+pytestmark = pytest.mark.serving
+
+FIRST = [
+    {"role": "system", "content": "You are a helpful assistant who answers in short sentences."},
+    {"role": "user", "content": "Tell me one thing about the moon."},
+]
+FOLLOW_UP = {"role": "user", "content": "And one thing about the sun?"}
+TOKENS = 32
+
+
+def ids_of(tokenizer: Any, messages: Sequence[Any]) -> list[int]:
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer.encode(text))
+
+
+def test_a_second_turn_hits_the_cache_and_gives_the_same_tokens(server: Server, model_dir: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    server.flush()
+    opening = ids_of(tokenizer, FIRST)
+    answer = server.generate(opening, TOKENS)
+    assert answer["meta_info"]["cached_tokens"] == 0
+    text = tokenizer.decode(answer["output_ids"], skip_special_tokens=True)
+    second = ids_of(tokenizer, [*FIRST, {"role": "assistant", "content": text}, FOLLOW_UP])
+
+    cached = server.generate(second, TOKENS, top=2)
+    # The whole first turn is reused: its prompt, and the answer as far as it is tokenized the same way again.
+    assert cached["meta_info"]["cached_tokens"] >= len(opening)
+    again = server.generate(second, TOKENS)
+    assert again["output_ids"] == cached["output_ids"]
+
+    server.flush()
+    uncached = server.generate(second, TOKENS)
+    assert uncached["meta_info"]["cached_tokens"] == 0
+    differing = [step for step, pair in enumerate(zip(*map(_ids, (cached, uncached)), strict=False)) if len({*pair}) > 1]
+    if differing:
+        # Only another order of summation, so only where two tokens were as good as equal.
+        best, runner_up = cached["meta_info"]["output_top_logprobs"][differing[0]]
+        assert best[0] - runner_up[0] < TOLERANCE
+        assert uncached["output_ids"][differing[0]] == runner_up[1]
+    else:
+        assert uncached["output_ids"] == cached["output_ids"]
+
+
+def _ids(answer: Any) -> list[int]:
+    return list(answer["output_ids"])
