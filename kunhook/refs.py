@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from typing import Any
 
 from kunhook.errors import KunhookError, describe
@@ -26,6 +27,18 @@ def resolve(ref: Any, *, wanted_by: str) -> Any:
     except Exception as error:
         raise KunhookError(f"{wanted_by}: {ref!r} cannot be loaded: {describe(error)}") from error
     return target
+
+
+def resolve_dotted(path: str, *, wanted_by: str) -> Any:
+    """The object at a dotted path: the longest importable module, then attributes.
+
+    Raises:
+        KunhookError: nothing is there; with exception type and text.
+    """
+    try:
+        return pkgutil.resolve_name(path)
+    except Exception as error:
+        raise KunhookError(f"{wanted_by}: {path} cannot be found: {describe(error)}") from error
 
 
 def name_of(value: Any) -> str:

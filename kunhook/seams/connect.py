@@ -17,7 +17,7 @@ from kunhook import bound as bound_module
 from kunhook.bound import Bound
 from kunhook.errors import KunhookError, StartupError
 from kunhook.log import get_logger
-from kunhook.seams import arguments, platform_reads, registries
+from kunhook.seams import arguments, debts, platform_reads, registries
 from kunhook.seams.readback import Readbacks
 from kunhook.trace import Tracer
 
@@ -35,7 +35,6 @@ def on_load() -> None:
         return
     platform_reads.check(bound, _readbacks, worker=False)
     registries.add_choices(bound, _readbacks)
-    registries.add_workarounds(bound, _readbacks)
     _refuse_unconnected(bound)
     _report(bound)
 
@@ -65,6 +64,7 @@ def on_worker() -> None:
         registries.register_operators(bound, _readbacks)
         registries.register_storage(bound, _readbacks)
         registries.check_quantization(bound, _readbacks)
+        debts.take_on(bound, _readbacks)
         _call("init_backend", bound)
         _report(bound)
     get_logger().info(

@@ -184,30 +184,3 @@ def check_quantization(bound: Bound, readbacks: Readbacks) -> None:
         except ValueError as error:
             raise KunhookError(f"{source}: SGLang does not know the method {name!r}: {error}") from error
         readbacks.compare(bound, "get_quantization_config", name, found, cls, "quantization.get_quantization_config()")
-
-
-def add_workarounds(bound: Bound, readbacks: Readbacks) -> None:
-    """Replace functions that launch a Triton kernel, through SGLang's hook registry. Each is a debt."""
-    workarounds = bound.plan.named("get_triton_workarounds")
-    if not workarounds:
-        return
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-
-    from kunhook import versions
-
-    for name, record in workarounds.items():
-        source = bound.source("get_triton_workarounds", name)
-        if reason := versions.unmet("sglang", bound.plan.sglang, record.sglang):
-            raise KunhookError(f"{source}: the workaround is for another version: {reason}.")
-        module, _, attribute = record.target.rpartition(".")
-        target = refs.resolve(f"{module}:{attribute}", wanted_by=source)
-        if not inspect.isfunction(target):
-            raise KunhookError(
-                f"{source}: {record.target} is a {type(target).__name__}, not a plain function; a wrapper would break "
-                f"it. Name the function that launches the kernel."
-            )
-        replacement = refs.resolve(record.replacement, wanted_by=source)
-        HookRegistry.register(record.target, replacement, HookType.REPLACE)
-        HookRegistry.apply_hooks()
-        now = refs.resolve(f"{module}:{attribute}", wanted_by=source)
-        readbacks.compare(bound, "get_triton_workarounds", name, now is not target, True, record.target)
