@@ -9,7 +9,7 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -529,11 +529,8 @@ def _statements(body: Iterable[ast.stmt], branch: bool = False) -> Iterator[tupl
 
 def _bound(statement: ast.stmt, package: str) -> Iterator[tuple[str, _Binding]]:
     match statement:
-        case ast.ClassDef(name=name):
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
             yield name, statement
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            if not any(_chain(decorator)[-1:] == ("overload",) for decorator in statement.decorator_list):
-                yield name, statement
         case ast.Assign(targets=places, value=value):
             for place in places:
                 if isinstance(place, ast.Name):
@@ -584,7 +581,7 @@ def compare(old: Tree, new: Tree, wanted: Iterable[Target] = targets.TARGETS) ->
     return Report(old.label, new.label, (*findings, *comparison.uncatalogued()))
 
 
-def debt_of_plugin(target: str, sglang: str, trees: Iterable[Tree]) -> Target:
+def debt_of_plugin(target: str, sglang: str, trees: Sequence[Tree]) -> Target:
     """The target of a plugin's workaround, named ``package.module.Class.member`` as SGLang's hook registry wants it."""
     parts = target.split(".")
     for count in range(len(parts) - 1, 0, -1):

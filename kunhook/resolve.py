@@ -91,8 +91,8 @@ def resolve(spec: HookSpec, all_proposals: list[Proposal], profile: Profile) -> 
         if problem:
             problems.append(problem)
         answer = Answer(plugin=winner.plugin, value=winner.value) if winner else None
-        switched_off = bool(by_key.get(key)) and winner is None
-        if not problem and not switched_off:
+        choice = _choice(spec, key, profile)
+        if not problem and (choice is None or choice.value != NOBODY):
             answer = _with_params(spec, key, answer, profile, verdicts)
         if answer:
             answers[key] = answer
@@ -100,11 +100,15 @@ def resolve(spec: HookSpec, all_proposals: list[Proposal], profile: Profile) -> 
     return Outcome(answers=answers, verdicts=tuple(verdicts), problems=tuple(problems))
 
 
+def _choice(spec: HookSpec, key: str, profile: Profile) -> Choice | None:
+    choice = profile.op_choice(key) if spec.name == "get_op_impls" else None
+    return choice or profile.hook_choice(spec.name, key or None)
+
+
 def _winner(
     spec: HookSpec, key: str, candidates: list[Proposal], profile: Profile
 ) -> tuple[Proposal | None, list[Verdict], str | None]:
-    choice = profile.op_choice(key) if spec.name == "get_op_impls" else None
-    choice = choice or profile.hook_choice(spec.name, key or None)
+    choice = _choice(spec, key, profile)
     if choice is not None and candidates:
         return _chosen(spec, key, candidates, choice)
     standing, verdicts = _standing(candidates)
@@ -249,7 +253,7 @@ def _unused_choices(spec: HookSpec, keys: set[str], profile: Profile) -> Iterabl
     prefixes = (f"hooks.{spec.name}.keys.", *(("ops.",) if spec.name == "get_op_impls" else ()))
     for name, setting in profile.settings.items():
         if name == whole:
-            key, used = "", bool(keys)
+            key, used = "", bool(keys) or setting.value == NOBODY
         elif name.startswith(prefixes) and name.endswith(".use"):
             prefix = next(p for p in prefixes if name.startswith(p))
             key = name[len(prefix) : -len(".use")]

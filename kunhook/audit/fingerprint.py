@@ -100,8 +100,8 @@ class Fingerprinter:
 
     Args:
         class_name: gives a class its name; different classes have to get different names.
-        known: objects by id that have a name, such as the dictionaries of modules. They are named
-            where they are met, not opened.
+        known: objects by id that have a name, such as the globals of a module or a registry. Where
+            they are met they are named, not opened.
     """
 
     def __init__(self, class_name: Callable[[type], str] = name_of, known: Mapping[int, str] | None = None) -> None:
@@ -130,14 +130,17 @@ class Fingerprinter:
             return _plain(value)
         if depth <= 0:
             return self.text(value)
+        if name := self._known.get(id(value)):
+            return name
         key = (id(value), depth)
         node = self._nodes.get(key)
         if node is None:
-            node = self._nodes[key] = self._node(value, depth)
+            node = self._nodes[key] = self.opened(value, depth)
             self._kept.append(value)
         return node
 
-    def _node(self, value: Any, depth: int) -> Any:
+    def opened(self, value: Any, depth: int = NODE_DEPTH) -> Any:
+        """A node of a known object, for the place that gives it its name."""
         if depth < NODE_DEPTH and _is_instance(type(value)):
             return self.text(value)
         head, parts = self._open(value, labels=True)
@@ -151,6 +154,8 @@ class Fingerprinter:
         return {"is": head, "has": {label: self.node(item, below) for label, item in _distinct(parts)}}
 
     def _text(self, value: Any, depth: int) -> str:
+        if name := self._known.get(id(value)):
+            return name
         head, parts = self._open(value, labels=depth > 0)
         if not parts:
             return head
@@ -168,8 +173,6 @@ class Fingerprinter:
     def _open(self, value: Any, *, labels: bool) -> tuple[str, Parts]:
         """The head of an object and its labelled parts."""
         cls = type(value)
-        if name := self._known.get(id(value)):
-            return name, []
         if issubclass(cls, type):
             return f"class {self._class_name(value)}", []
         if issubclass(cls, types.ModuleType):
@@ -198,11 +201,14 @@ class Fingerprinter:
         parts: Parts = []
         if issubclass(cls, _MAPPINGS):
             pairs = list(dict.items(value) if issubclass(cls, dict) else value.items())
-            # A registry keyed by id() is the collection of its values.
-            keyed = labels and any(type(key) is not int or key not in _ADDRESSES for key, _ in pairs)
-            parts = [(self._label(key) if keyed else "", item) for key, item in pairs]
+            if _is_by_address([key for key, _ in pairs]):
+                return f"{self._class_name(cls)} keyed by address", []
+            parts = [(self._label(key) if labels else "", item) for key, item in pairs]
         elif issubclass(cls, (*_SETS, *_SEQUENCES)):
-            parts = [("", item) for item in list(value)]
+            items = list(value)
+            if issubclass(cls, _SETS) and _is_by_address(items):
+                return f"{self._class_name(cls)} of addresses", []
+            parts = [("", item) for item in items]
         else:
             return f"object {self._class_name(cls)}", [(f".{name}", item) for name, item in _fields(value).items()]
         head = self._class_name(cls)
@@ -300,7 +306,7 @@ def _has_dict(cls: type) -> Any:
     for base in _class_mro(cls):
         member = _class_dict(base).get("__dict__")
         if member is not None:
-            return type(member) is types.GetSetDescriptorType
+            return type(member) in (types.GetSetDescriptorType, types.MemberDescriptorType)
     return False
 
 
@@ -331,6 +337,11 @@ def _fields(value: Any) -> dict[str, Any]:
         if isinstance(held, dict):
             fields.update((str(name), item) for name, item in list(dict.items(held)))
     return fields
+
+
+def _is_by_address(keys: list[Any]) -> bool:
+    """Whether a registry is keyed by ``id()``: what is in it, and how much, is another in each process."""
+    return bool(keys) and all(type(key) is int and key in _ADDRESSES for key in keys)
 
 
 def _content(cell: types.CellType) -> Any:

@@ -56,7 +56,8 @@ def state(fingerprinter: Fingerprinter, environ: Mapping[str, str], packages: tu
         },
         "multiprocessing": {"(start method)": str(multiprocessing.get_start_method(allow_none=True))},
         "warnings": {
-            "filters": _listed(_filter(*entry) for entry in warnings.filters),
+            # SGLang adds some while it walks a set, so their order is another in each process.
+            "filters": _listed(sorted(_filter(*entry) for entry in warnings.filters)),
             "showwarning": text(warnings.showwarning),
         },
         "logging": _logging(fingerprinter),

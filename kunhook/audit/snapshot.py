@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,8 @@ from . import process
 from .fingerprint import Fingerprinter, digest, module_of, name_of
 
 FORMAT = 1
+
+_SHARED = (dict, list, set)
 
 _type_dict = type.__dict__["__dict__"].__get__
 _type_bases = type.__dict__["__bases__"].__get__
@@ -71,10 +73,11 @@ def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]
     # Nothing recorded below is garbage, and a collector that looks for some takes as long as the work.
     gc.disable()
     names = _Names(_all_classes(), packages)
-    fingerprinter = Fingerprinter(names.name, _named())
-    modules = {
-        name: _module(fingerprinter, module) for name, module in list(sys.modules.items()) if _inside(name, packages)
-    }
+    loaded = sorted((name, module) for name, module in list(sys.modules.items()) if _inside(name, packages))
+    named = _globals()
+    homes = _homes(loaded, named)
+    fingerprinter = Fingerprinter(names.name, homes | named)
+    modules = {name: _module(fingerprinter, name, module, homes) for name, module in loaded}
     classes = {names.name(cls): _class(fingerprinter, cls) for cls in names.audited}
     return {
         "format": FORMAT,
@@ -85,12 +88,26 @@ def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]
     }
 
 
-def _named() -> dict[int, str]:
-    """Dictionaries that belong to somebody, by id."""
+def _homes(loaded: Iterable[tuple[str, Any]], named: Container[int]) -> dict[int, str]:
+    """Containers that modules hold, by id: where each is described, and how it is called elsewhere.
+
+    The same list may be in three modules, in an annotation and bound to a function. What is added to
+    it is one difference; the other places show that it is still the same list.
+    """
+    homes: dict[int, str] = {}
+    for name, module in loaded:
+        for attribute, value in sorted(_attributes(module).items()):
+            if issubclass(type(value), _SHARED) and id(value) not in named and not attribute.startswith("__"):
+                homes.setdefault(id(value), f"the {type(value).__name__} {name}.{attribute}")
+    return homes
+
+
+def _globals() -> dict[int, str]:
+    """Dictionaries that belong to a module, by id."""
     named = {id(sys.modules): "sys.modules"}
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType):
-            named[id(object.__getattribute__(module, "__dict__"))] = f"globals of {name}"
+            named[id(_attributes(module))] = f"globals of {name}"
     return named
 
 
@@ -139,16 +156,24 @@ def _content(fingerprinter: Fingerprinter, cls: type) -> Iterator[str]:
         yield f"{name}={fingerprinter.text(value)}"
 
 
-def _module(fingerprinter: Fingerprinter, module: Any) -> Any:
+def _attributes(module: Any) -> dict[str, Any]:
+    """What a module holds; nothing for something else that sits in ``sys.modules``."""
+    if not issubclass(type(module), ModuleType):
+        return {}
+    held: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return held
+
+
+def _module(fingerprinter: Fingerprinter, name: str, module: Any, homes: dict[int, str]) -> Any:
     """Attributes of a module by name; a text for anything else that sits in ``sys.modules``."""
-    try:
-        held = object.__getattribute__(module, "__dict__")
-    except AttributeError:
+    if not issubclass(type(module), ModuleType):
         return fingerprinter.text(module)
     described = {"(type)": fingerprinter.text(type(module))}
-    for name, value in list(held.items()):
-        if name != "__builtins__":
-            described[str(name)] = fingerprinter.node(value)
+    for attribute, value in list(_attributes(module).items()):
+        if attribute == "__builtins__":
+            continue
+        at_home = homes.get(id(value), "").endswith(f" {name}.{attribute}")
+        described[str(attribute)] = fingerprinter.opened(value) if at_home else fingerprinter.node(value)
     return described
 
 

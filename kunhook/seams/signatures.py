@@ -100,12 +100,11 @@ def fits(role: Role, expected: str, found: str) -> bool:
         return False
     offered = {p.name: p for p in parse(found)}
     used = {p.name: p for p in parse(expected)}
-    order = [name for name in offered if name in used]
     kept = all(name in offered and _accepts(offered[name], parameter) for name, parameter in used.items())
     grown = all(p.default is _DEFAULT or p.kind in _VARIABLE for name, p in offered.items() if name not in used)
     # A new parameter in front of one that is passed by position would take its place.
-    first = list(offered)[: len(_by_position(used.values()))] == _by_position(used.values())
-    return kept and grown and first and order == list(used)
+    first = _by_position(used.values())
+    return kept and grown and list(offered)[: len(first)] == first
 
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

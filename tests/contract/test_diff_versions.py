@@ -6,6 +6,7 @@ Wheels are downloaded once into ``$XDG_CACHE_HOME/kunhook/wheels``; nothing of t
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import subprocess
@@ -22,7 +23,7 @@ from kunhook.seams.targets import TARGETS, Role
 DOWNLOADED = ("0.5.17", "0.5.19", "0.5.21")
 INSTALLED = "0.5.23"
 EVERY = (*DOWNLOADED, INSTALLED)
-PAIRS = (*zip(EVERY, EVERY[1:], strict=False), ("0.5.17", "0.5.23"), ("0.5.23", "0.5.19"))
+PAIRS = (*itertools.pairwise(EVERY), ("0.5.17", "0.5.23"), ("0.5.23", "0.5.19"))
 
 PLATFORM = "sglang.srt.platforms.interface:SRTPlatform."
 CAPABILITIES = "sglang.srt.platforms.interface:PlatformCapabilities"

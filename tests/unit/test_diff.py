@@ -352,6 +352,20 @@ def test_a_spare_that_is_new_and_could_retire_a_debt(pair):
     assert (other.retires_debt, other.what_to_do) == (False, "It could serve hook get_sampler.")
 
 
+def test_a_spare_that_was_there_before_is_no_news(pair):
+    files = {"m": "def f(): ..."}
+    (finding,) = pair(files, files, target("sglang.m:f", "()", role=Role.AVAILABLE, hook="get_host_allocator")).findings
+    assert (finding.change, finding.retires_debt, finding.what_to_do) == (Change.SAME, False, "")
+
+
+@pytest.mark.parametrize(
+    ("new", "what"), [("def f(): ...", ""), ("def f(a): ...", "Nothing: kunhook does not use it there.")]
+)
+def test_a_name_kunhook_no_longer_uses_needs_no_work(pair, new, what):
+    (finding,) = pair({"m": "def f(): ..."}, {"m": new}, target("sglang.m:f", "()", "<0.5.22")).findings
+    assert (finding.needs_work, finding.what_to_do) == (False, what)
+
+
 def test_a_spare_that_is_gone_needs_no_work(pair):
     (finding,) = pair({"m": "def f(): ..."}, {"m": ""}, target("sglang.m:f", "()", role=Role.AVAILABLE)).findings
     assert (finding.change, finding.needs_work) == (Change.GONE, False)
@@ -375,7 +389,15 @@ def test_seams_nobody_catalogued(pair):
         "n": "def register_elsewhere(): ...",
     }
     old["n"] = new["n"]
-    report = pair(old, new, target("sglang.m:register_old", "()"))
+    old["p"], new["p"] = "", "from sglang.q import register_known"
+    new["q"] = "def register_known(): ..."
+    report = pair(
+        old,
+        new,
+        target("sglang.m:register_old", "()"),
+        target("sglang.p:register_known", "()"),
+        target("sglang.q:other", "()", "<0.5.20"),
+    )
     found = {finding.path: finding for finding in report.findings if finding.hook == ""}
     assert {path: f.new_signature for path, f in found.items()} == {
         f"sglang.{interface}:SRTPlatform.get_new": "(self, x)",

@@ -110,6 +110,57 @@ def test_a_choice_where_nobody_answers(bench: Workbench) -> None:
     assert plan.problems == ("--set: hooks.get_comm_backend.use = 'a', but no active plugin answers get_comm_backend.",)
 
 
+# -- switched off, or only one of many
+
+
+@pytest.mark.parametrize("params", [[], ["hooks.get_capture_policy.params.mode=full"]])
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_hook_that_is_switched_off(bench: Workbench, answered: bool, params: list[str]) -> None:
+    plugins = [bench.plugin("a", get_capture_policy=CapturePolicy(mode="off"))] if answered else []
+    plan = bench.compose(*plugins, sets=["hooks.get_capture_policy.use=none", *params])
+    assert (plan.named("get_capture_policy"), plan.problems) == ({}, ())
+    assert [(row.state, row.why) for row in rows_of(plan, "get_capture_policy")] == (
+        [("shadowed", "switched off by 'none' at --set")] if answered else []
+    )
+
+
+def test_one_key_that_is_switched_off(bench: Workbench) -> None:
+    plan = bench.compose(
+        bench.plugin("a", get_op_impls=[op(), op(name="silu_and_mul")], get_kv_pool_cls="m:C"),
+        sets=["ops.rms_norm.use=none", "hooks.get_kv_pool_cls.keys.mla.use=none"],
+    )
+    assert (list(plan.named("get_op_impls")), plan.problems) == (["silu_and_mul"], ())
+    assert list(plan.named("get_kv_pool_cls")) == ["dsa", "mha"]
+
+
+def later(plan: Plan) -> list[str]:
+    return [call.plugin for call in plan.calls.get("init_backend", ())]
+
+
+@pytest.mark.parametrize(("use", "called"), [("b", ["b"]), ("none", [])])
+def test_a_choice_for_a_hook_that_calls_everybody(bench: Workbench, use: str, called: list[str]) -> None:
+    plugins = [bench.plugin(name, init_backend=lambda: None) for name in ("a", "b")]
+    assert later(bench.compose(*plugins)) == ["a", "b"]
+    plan = bench.compose(*plugins, sets=[f"hooks.init_backend.use={use}"])
+    assert (later(plan), plan.problems) == (called, ())
+    assert row_of(plan, "init_backend", "a").state == "shadowed"
+    assert row_of(plan, "init_backend", "a").why == f"{use!r} is chosen at --set"
+
+
+def test_a_choice_for_a_hook_that_calls_everybody_and_that_one_is_not_there(bench: Workbench) -> None:
+    plan = bench.compose(bench.plugin("a", init_backend=lambda: None), sets=["hooks.init_backend.use=acme-device"])
+    (problem,) = plan.problems
+    assert problem.startswith("--set: hooks.init_backend.use = 'acme-device', which does not answer the hook. Known: a")
+    assert later(plan) == []
+
+
+def test_a_choice_of_who_detects(bench: Workbench) -> None:
+    devices = [bench.device("a-device", device="alpha"), bench.device("b-device", device="beta")]
+    plan = bench.compose(*devices, alone=True, sets=["hooks.detect_device.use=b-device"])
+    assert (plan.device and plan.device.device, plan.problems) == ("beta", ())
+    assert row_of(plan, "detect_device", "a-device").state == "shadowed"
+
+
 # -- one answer per key
 
 

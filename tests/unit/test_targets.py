@@ -410,6 +410,7 @@ def test_check_reads_builtins_properties_and_values(running):
         ("(a, b)", "(c=..., a=..., b=...)", False),
         ("(a, b)", "(a, b=...)", True),
         ("(a, b=...)", "(a, b)", False),
+        ("(a, b=...)", "(a, b=..., c=...)", True),
         ("(a, *, b)", "(a, b)", True),
         ("(a, b)", "(a, *, b)", False),
         ("(a, /)", "(a)", True),
