@@ -37,8 +37,8 @@ def get_hicache_storage(detection: DeviceDetection) -> Mapping[str, Ref] | None:
 def get_kv_transfer(detection: DeviceDetection) -> Mapping[str, KVTransfer] | None:
     """Offer engines that move KV cache from prefill to decode servers.
 
-    Asked while the plan is composed. SGLang has no registry of engines, so an answer becomes a debt
-    on the function that looks them up.
+    Asked while the plan is composed. SGLang has no registry of engines, and this version connects
+    none: an answer stops startup rather than being lost.
 
     Args:
         detection: the detection that won.
@@ -47,7 +47,7 @@ def get_kv_transfer(detection: DeviceDetection) -> Mapping[str, KVTransfer] | No
         Engine name to the classes of SGLang's four roles.
 
     Errors:
-        An answer on an SGLang version without the target stops startup.
+        Any answer stops startup, naming the plugin.
 
     Example::
 

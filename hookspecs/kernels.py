@@ -29,7 +29,7 @@ OPERATORS: dict[str, Operator] = {
     for operator in (
         Operator(
             name="rms_norm",
-            forward="(self, x, residual=None, post_residual_addition=None) -> x | (x, residual)",
+            forward="(self, x, residual=None, post_residual_addition=None, quant_linear=None) -> x | (x, residual)",
             meaning="x / rms(x) * weight over the last dimension; with a residual, of x + residual.",
         ),
         Operator(

@@ -65,17 +65,17 @@ def get_paged_allocator_cls(detection: DeviceDetection) -> Ref | None:
 def get_host_allocator(detection: DeviceDetection) -> Ref | None:
     """Choose how host buffers of the hierarchical KV cache are allocated.
 
-    Asked while the plan is composed; SGLang has no official seam for it, so an answer becomes a
-    debt, listed by ``kunhook list``.
+    Asked while the plan is composed. SGLang has no official seam for it, and this version connects
+    none: an answer stops startup rather than being lost.
 
     Args:
         detection: the detection that won.
 
     Returns:
-        A function ``(dims, dtype, device, pin_memory, allocator) -> torch.Tensor``.
+        A function with the arguments of the installed SGLang's ``alloc_with_host_register``.
 
     Errors:
-        An answer on an SGLang version without the target stops startup.
+        Any answer stops startup, naming the plugin.
 
     Example::
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kunhook import refs
+from kunhook.alive import Alive
 from kunhook.errors import KunhookError
 from kunhook.plan import Plan
 
@@ -26,6 +27,7 @@ class Bound:
         """Forwards handed to SGLang's fused operators, by operator."""
         self.used: Counter[str] = Counter()
         """How often SGLang asked for, or called, what a hook provides in this process."""
+        self.alive = Alive()
         self._objects: dict[tuple[str, str], Any] = {}
         self._vendor_ops: Any = None
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
 
 from hookspecs import ENTRY_POINT_GROUP
-from kunhook.errors import KunhookError
 
 PLATFORM_GROUP = "sglang.srt.platforms"
 GENERAL_GROUP = "sglang.srt.plugins"
@@ -66,27 +66,28 @@ def announcements() -> tuple[Announcement, ...]:
 
 
 def candidates() -> tuple[Candidate, ...]:
-    """Plugins announced under ``kunhook.plugins``, sorted by name.
-
-    Raises:
-        KunhookError: two distributions announce one name, or one announces it with two values.
-    """
-    result: dict[str, Candidate] = {}
-    for point in announcements():
-        if point.group != ENTRY_POINT_GROUP:
-            continue
-        candidate = Candidate(
-            name=point.name, distribution=point.distribution, version=point.version, value=point.value
+    """Plugins announced under ``kunhook.plugins``, sorted by name; a name may occur twice."""
+    return tuple(
+        sorted(
+            Candidate(name=point.name, distribution=point.distribution, version=point.version, value=point.value)
+            for point in announcements()
+            if point.group == ENTRY_POINT_GROUP
         )
-        other = result.setdefault(point.name, candidate)
-        if other != candidate:
-            one = other.distribution == candidate.distribution
-            raise KunhookError(
-                f"plugin name {point.name!r} is announced twice: by {other.distribution} {other.version} "
-                f"({other.value}) and by {candidate.distribution} {candidate.version} ({candidate.value}). "
-                f"{'Reinstall the distribution.' if one else 'Uninstall one of the two distributions.'}"
-            )
-    return tuple(result.values())
+    )
+
+
+def twice(found: Iterable[Candidate]) -> dict[str, str]:
+    """Names that several candidates have, and what to say about each."""
+    by_name: dict[str, list[Candidate]] = {}
+    for candidate in found:
+        by_name.setdefault(candidate.name, []).append(candidate)
+    return {
+        name: f"the name is announced {len(same)} times: "
+        + " and ".join(f"{c.distribution} {c.version} ({c.value})" for c in same)
+        + (". Uninstall one." if len({c.distribution for c in same}) > 1 else ". Reinstall the distribution.")
+        for name, same in by_name.items()
+        if len(same) > 1
+    }
 
 
 def from_file(name: str, path: str) -> Candidate:

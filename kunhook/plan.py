@@ -18,7 +18,7 @@ import msgspec
 from hookspecs import HOOKS, DeviceDetection, HookSpec
 from kunhook import answers, registration, resolve, versions
 from kunhook.digest import digest_of
-from kunhook.discovery import Candidate, candidates, from_file
+from kunhook.discovery import Candidate, candidates, from_file, twice
 from kunhook.errors import KunhookError, describe, nearest
 from kunhook.order import ordered
 from kunhook.profile import NOBODY, Profile
@@ -171,8 +171,13 @@ class _Composition:
     def _register(self, found: list[Candidate]) -> list[Registration]:
         manager = registration.new_manager()
         result = []
+        ambiguous = twice(found)
+        self.problems.extend(f"plugin {name!r}: {why}" for name, why in ambiguous.items())
         for candidate in found:
             self.plugins[candidate.name] = candidate
+            if candidate.name in ambiguous:
+                self._row(ANY_HOOK, "", candidate.name, State.FAILED, ambiguous[candidate.name])
+                continue
             allowed, rule = self.profile.plugin_rule(candidate.name)
             if not allowed:
                 self._row(ANY_HOOK, "", candidate.name, State.BLOCKED, rule)

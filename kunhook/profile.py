@@ -59,10 +59,11 @@ class PluginFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """``use`` of a hook, of one key of a hook, or of an operator."""
+    """``use`` of a whole hook, of one key of a hook, or of an operator."""
 
     value: str
     source: Source
+    whole: bool = False
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,12 +102,19 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return False, f"not listed in plugins.enable at {enable.source}"
 
     def hook_choice(self, hook: str, key: str | None) -> Choice | None:
-        """Plugin chosen for a hook, or for one key of it; the key's own choice is stronger."""
-        return self._choice(f"hooks.{hook}.keys.{key}.use") or self._choice(f"hooks.{hook}.use")
+        """Plugin chosen for a hook, or for one key of it.
 
-    def op_choice(self, op: str) -> Choice | None:
-        """Provider or plugin chosen for an operator."""
-        return self._choice(f"ops.{op}.use")
+        The higher layer wins; within one layer the key's own choice does. An operator's choice
+        (``ops.<operator>.use``) is the key's own choice of ``get_op_impls``.
+        """
+        names = [f"hooks.{hook}.use", f"hooks.{hook}.keys.{key}.use"]
+        if hook == "get_op_impls":
+            names.append(f"ops.{key}.use")
+        found = [setting for name in names if (setting := self.settings.get(name)) is not None]
+        if not found:
+            return None
+        strongest = max(reversed(found), key=lambda setting: setting.source.rank)
+        return Choice(value=strongest.value, source=strongest.source, whole=strongest.key == names[0])
 
     def hook_params(self, hook: str, key: str | None) -> dict[str, Setting]:
         """Fields of the answer's record set for a hook; those of the key are stronger."""
@@ -119,10 +127,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         if setting is None or any(fnmatch.fnmatch(name, setting.value) for name in names):
             return None
         return _not_applicable(setting, f"the device is {names[-1]}")
-
-    def _choice(self, key: str) -> Choice | None:
-        setting = self.settings.get(key)
-        return None if setting is None else Choice(value=setting.value, source=setting.source)
 
     def _fields(self, prefix: str) -> dict[str, Setting]:
         return {key[len(prefix) :]: s for key, s in self.settings.items() if key.startswith(prefix)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -56,15 +57,22 @@ def new_manager() -> pluggy.PluginManager:
 def load(candidate: Candidate) -> Any:
     """Import the object an entry point names, or run a plugin file.
 
-    Whatever that raises comes through. A plugin file is not importable by name afterwards, so it
-    hands out objects, not references to itself.
+    Whatever that raises comes through. A plugin file becomes a module of a private name, the same in
+    every process that has the same text.
     """
     if candidate.file:
-        spec = importlib.util.spec_from_file_location(Path(candidate.value).stem, candidate.value)
+        name = f"kunhook_file_{candidate.version}_{Path(candidate.value).stem}"
+        spec = importlib.util.spec_from_file_location(name, candidate.value)
         if spec is None or spec.loader is None:
             raise KunhookError(f"{candidate.value} is not a Python file; its name has to end in .py.")
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        # As an import would do it: dataclasses and pickle look their module up by name.
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
         return module
     name_of_module, _, attribute = candidate.value.partition(":")
     target: Any = importlib.import_module(name_of_module.strip())

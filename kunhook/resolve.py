@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -65,7 +66,13 @@ def proposals(spec: HookSpec, key: str, implementation: Implementation, value: A
         return [Proposal(key=key, label=key, value=value, **common)]
     if isinstance(value, Mapping):
         return [Proposal(key=name, label=name, value=item, **common) for name, item in value.items()]
-    return [_op_proposal(impl, common) for impl in value]
+    offered = [_op_proposal(impl, common) for impl in value]
+    for label, count in Counter(proposal.label for proposal in offered).items():
+        if count > 1:
+            raise KunhookError(
+                f"plugin {implementation.plugin!r} offers {label} {count} times; give providers other names."
+            )
+    return offered
 
 
 def _op_proposal(impl: OpImpl, common: dict[str, Any]) -> Proposal:
@@ -91,25 +98,20 @@ def resolve(spec: HookSpec, all_proposals: list[Proposal], profile: Profile) -> 
         if problem:
             problems.append(problem)
         answer = Answer(plugin=winner.plugin, value=winner.value) if winner else None
-        choice = _choice(spec, key, profile)
+        choice = profile.hook_choice(spec.name, key or None)
         if not problem and (choice is None or choice.value != NOBODY):
             answer = _with_params(spec, key, answer, profile, verdicts)
         if answer:
             answers[key] = answer
-    problems.extend(_unused_choices(spec, set(by_key), profile))
+    problems.extend(_unused_choices(spec, set(by_key), {p.plugin for p in all_proposals}, profile))
     return Outcome(answers=answers, verdicts=tuple(verdicts), problems=tuple(problems))
-
-
-def _choice(spec: HookSpec, key: str, profile: Profile) -> Choice | None:
-    choice = profile.op_choice(key) if spec.name == "get_op_impls" else None
-    return choice or profile.hook_choice(spec.name, key or None)
 
 
 def _winner(
     spec: HookSpec, key: str, candidates: list[Proposal], profile: Profile
 ) -> tuple[Proposal | None, list[Verdict], str | None]:
-    choice = _choice(spec, key, profile)
-    if choice is not None and candidates:
+    choice = profile.hook_choice(spec.name, key or None)
+    if choice is not None and candidates and not _leaves_open(choice, key, candidates):
         return _chosen(spec, key, candidates, choice)
     standing, verdicts = _standing(candidates)
     if not standing:
@@ -165,14 +167,24 @@ def _replaced_by(proposing: list[Proposal]) -> dict[str, str]:
     return {loser: winner for winner in sorted(direct) for loser in direct[winner] if winner not in reached(loser)}
 
 
+def _leaves_open(choice: Choice, key: str, candidates: list[Proposal]) -> bool:
+    """A plugin chosen for a whole hook says nothing about the keys it does not answer."""
+    return choice.whole and bool(key) and choice.value != NOBODY and not any(_matches(c, choice) for c in candidates)
+
+
+def _matches(candidate: Proposal, choice: Choice) -> bool:
+    """``use`` names a plugin, a provider, or one provider of a plugin."""
+    return choice.value in (candidate.plugin, candidate.provider, f"{candidate.plugin}:{candidate.provider}")
+
+
 def _chosen(
     spec: HookSpec, key: str, candidates: list[Proposal], choice: Choice
 ) -> tuple[Proposal | None, list[Verdict], str | None]:
     if choice.value == NOBODY:
         why = f"switched off by {NOBODY!r} at {choice.source}"
         return None, [Verdict(key=c.label, plugin=c.plugin, state="shadowed", why=why) for c in candidates], None
-    matching = [c for c in candidates if choice.value in (c.plugin, c.provider)]
-    matching.sort(key=lambda c: c.provider == REFERENCE and choice.value != REFERENCE)
+    matching = [c for c in candidates if _matches(c, choice)]
+    matching.sort(key=lambda c: c.provider == REFERENCE and choice.value == c.plugin)
     plugins = list(dict.fromkeys(c.plugin for c in matching))
     if not matching:
         known = {c.plugin for c in candidates} | {c.provider for c in candidates if c.provider}
@@ -183,7 +195,8 @@ def _chosen(
         failed = [Verdict(key=c.label, plugin=c.plugin, state="failed", why=problem) for c in candidates]
         return None, failed, problem
     if len(plugins) > 1:
-        return None, _conflict(matching, plugins, key), _conflict_text(spec, key, plugins)
+        named = [f"{plugin}:{choice.value}" for plugin in plugins]
+        return None, _conflict(matching, plugins, key), _conflict_text(spec, key, plugins, named)
     winner = matching[0]
     verdicts = [
         Verdict(
@@ -215,13 +228,14 @@ def _label(spec: HookSpec, key: str) -> str:
     return f"{spec.name}[{key}]" if key else spec.name
 
 
-def _conflict_text(spec: HookSpec, key: str, plugins: list[str]) -> str:
+def _conflict_text(spec: HookSpec, key: str, plugins: list[str], choices: list[str] | None = None) -> str:
+    value = (choices or plugins)[0]
     if spec.name == "get_op_impls":
-        line = f'ops.{key}.use = "{plugins[0]}"'
+        line = f'ops.{key}.use = "{value}"'
     elif key:
-        line = f'hooks.{spec.name}.keys.{key}.use = "{plugins[0]}"'
+        line = f'hooks.{spec.name}.keys.{key}.use = "{value}"'
     else:
-        line = f'hooks.{spec.name}.use = "{plugins[0]}"'
+        line = f'hooks.{spec.name}.use = "{value}"'
     return (
         f"conflict: plugins {' and '.join(repr(p) for p in plugins)} both answer {_label(spec, key)}. "
         f"Choose one in the profile, for example with the line: {line}"
@@ -247,13 +261,13 @@ def _with_params(
     return Answer(plugin=answer.plugin, value=msgspec.structs.replace(answer.value, **changes))
 
 
-def _unused_choices(spec: HookSpec, keys: set[str], profile: Profile) -> Iterable[str]:
+def _unused_choices(spec: HookSpec, keys: set[str], plugins: set[str], profile: Profile) -> Iterable[str]:
     """Choices for keys that nobody proposes: a wish that would otherwise be lost in silence."""
     whole = f"hooks.{spec.name}.use"
     prefixes = (f"hooks.{spec.name}.keys.", *(("ops.",) if spec.name == "get_op_impls" else ()))
     for name, setting in profile.settings.items():
         if name == whole:
-            key, used = "", bool(keys) or setting.value == NOBODY
+            key, used = "", setting.value in {*plugins, NOBODY} or "" in keys
         elif name.startswith(prefixes) and name.endswith(".use"):
             prefix = next(p for p in prefixes if name.startswith(p))
             key = name[len(prefix) : -len(".use")]
@@ -261,7 +275,9 @@ def _unused_choices(spec: HookSpec, keys: set[str], profile: Profile) -> Iterabl
         else:
             continue
         if not used:
-            yield f"{setting.source}: {name} = {setting.value!r}, but no active plugin answers {_label(spec, key)}."
+            who = repr(setting.value) if name == whole and keys else "no active plugin"
+            verb = "does not answer" if name == whole and keys else "answers"
+            yield f"{setting.source}: {name} = {setting.value!r}, but {who} {verb} {_label(spec, key)}."
 
 
 def missing_vendor_ops(answers: Mapping[str, Mapping[str, Answer]]) -> list[str]:

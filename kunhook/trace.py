@@ -7,7 +7,6 @@ wrapper that counts them and adds up their time.
 
 from __future__ import annotations
 
-import gc
 import inspect
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 import wrapt
 
+from kunhook import refs
 from kunhook.bound import Bound
 from kunhook.errors import KunhookError
 
@@ -25,8 +25,6 @@ TRACEABLE = (
     "get_kv_pool_cls",
     "get_op_impls",
     "get_paged_allocator_cls",
-    "get_graph_runner_cls",
-    "get_graph_backend_cls",
 )
 """Hooks whose answers are called again and again; every other answer is asked once and done."""
 
@@ -115,19 +113,19 @@ class Tracer:
 
     def _swap(self, hook: str, key: str) -> Iterator[_Swap]:
         label = f"{hook}[{key}]" if key else hook
+        alive = self._bound.alive
         if hook == "get_op_impls":
             from kunhook.seams import registries
 
-            for operator in _alive(registries.operator_classes(key)):
+            classes = registries.operator_classes(key)
+            for operator in alive.operators(classes):
                 if registries.is_forwarded(operator, self._bound, key):
                     yield _swap_attribute(operator, "_forward_method", self._wrapper(label, type(operator).__name__))
             return
-        from kunhook import refs
-
         value = self._bound.plan.value(hook, key)
         cls = refs.resolve(getattr(value, "cls", value), wanted_by=label)
         methods = [name for name, member in vars(cls).items() if inspect.isfunction(member) and name[0] != "_"]
-        for instance in _alive([cls]):
+        for instance in alive.instances(cls):
             for name in methods:
                 yield _swap_attribute(instance, name, self._wrapper(label, f"{cls.__name__}.{name}"))
 
@@ -143,12 +141,6 @@ class Tracer:
                 calls.seconds += time.perf_counter() - started
 
         return count
-
-
-def _alive(classes: list[type]) -> list[Any]:
-    """Live instances of exactly these classes."""
-    wanted = set(classes)
-    return [found for found in gc.get_objects() if type(found) in wanted]
 
 
 def _swap_attribute(owner: Any, name: str, wrapper: Callable[..., Any]) -> _Swap:

@@ -118,9 +118,9 @@ def _items(path: Path, before: list[str], after: list[str]) -> Iterator[Differen
 
 
 def _whole(path: Path, kind: str, node: Any) -> Iterator[Difference]:
-    """Something that is on one side only: entry by entry when there are few."""
+    """Something that is on one side only: a container entry by entry when there are few."""
     inside = None if _is_owner(node) else _inside(node)
-    if inside and len(inside) <= _MANY:
+    if inside and len(inside) <= _MANY and not all(label[:1] in (".", "(") for label in inside):
         for label, item in inside.items() if isinstance(inside, dict) else (("", item) for item in inside):
             yield from _whole((*path, label) if label else path, kind, item)
         return

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .fingerprint import Fingerprinter, module_of
+from .fingerprint import Fingerprinter
 
 _SYS_HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook")
 _TORCH_STATE = (
@@ -57,7 +57,7 @@ def state(fingerprinter: Fingerprinter, environ: Mapping[str, str], packages: tu
         "multiprocessing": {"(start method)": str(multiprocessing.get_start_method(allow_none=True))},
         "warnings": {
             # SGLang adds some while it walks a set, so their order is another in each process.
-            "filters": _listed(sorted(_filter(*entry) for entry in warnings.filters)),
+            "filters": _listed(sorted(_filter(fingerprinter, entry) for entry in warnings.filters)),
             "showwarning": text(warnings.showwarning),
         },
         "logging": _logging(fingerprinter),
@@ -79,8 +79,9 @@ def _origin(fingerprinter: Fingerprinter, module: Any) -> str:
     return f"{fingerprinter.text(type(module))} {held.get('__name__')} from {file}"
 
 
-def _filter(action: str, message: Any, category: type[Warning], module: Any, line: int) -> str:
-    parts = [action, f"{module_of(category)}.{category.__qualname__}"]
+def _filter(fingerprinter: Fingerprinter, entry: Any) -> str:
+    action, message, category, module, line = entry
+    parts = [action, fingerprinter.text(category)]
     parts += [
         f"{label} {pattern if isinstance(pattern, str) else pattern.pattern!r}"
         for label, pattern in (("message", message), ("module", module))

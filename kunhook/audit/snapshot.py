@@ -11,15 +11,12 @@ import importlib
 import json
 import os
 import sys
-import time
 from collections.abc import Container, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from . import process
 from .fingerprint import Fingerprinter, digest, module_of, name_of
-
-FORMAT = 1
 
 _SHARED = (dict, list, set)
 
@@ -32,17 +29,15 @@ def main(request_path: str) -> None:
     environ = dict(os.environ)
     with open(request_path, encoding="utf-8") as file:
         request = json.load(file)
-    times = [time.monotonic()]
     importlib.import_module("sglang")
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
     missing = [name for name in request["modules"] if not _imported(name)]
     unloadable = [name for name in request["also"] if name not in sys.modules and not _tried(name)]
-    times.append(time.monotonic())
-    result = record(tuple(request["packages"]), environ)
-    times.append(time.monotonic())
-    result |= {"missing": missing, "unloadable": unloadable, "seconds": [b - a for a, b in zip(times, times[1:])]}
+    # Little of what follows is garbage; looking for it would take as long as the work.
+    gc.disable()
+    result = record(tuple(request["packages"]), environ) | {"missing": missing, "unloadable": unloadable}
     with open(request["out"], "w", encoding="utf-8") as file:
         json.dump(result, file)
 
@@ -68,24 +63,40 @@ def _tried(name: str) -> bool:
 
 def record(packages: tuple[str, ...], environ: dict[str, str]) -> dict[str, Any]:
     """Describe every module and class of ``packages`` and the state of the process."""
-    # Collected first, so that objects nobody holds any more are not a matter of chance.
+    # Classes that nobody holds any more would be there by chance.
     gc.collect()
-    # Nothing recorded below is garbage, and a collector that looks for some takes as long as the work.
-    gc.disable()
     names = _Names(_all_classes(), packages)
-    loaded = sorted((name, module) for name, module in list(sys.modules.items()) if _inside(name, packages))
+    loaded = sorted(_modules(packages).items())
     named = _globals()
     homes = _homes(loaded, named)
     fingerprinter = Fingerprinter(names.name, homes | named)
     modules = {name: _module(fingerprinter, name, module, homes) for name, module in loaded}
     classes = {names.name(cls): _class(fingerprinter, cls) for cls in names.audited}
     return {
-        "format": FORMAT,
-        "order": [name for name in sys.modules],
+        "order": list(sys.modules),
         "modules": modules,
         "classes": classes,
         "process": process.state(fingerprinter, environ, packages),
     }
+
+
+def _modules(packages: tuple[str, ...]) -> dict[str, Any]:
+    """Modules of ``packages`` by name: those in ``sys.modules``, and those only held by another.
+
+    Namespaces of operators, such as ``torch.ops.aten``, are modules that were never imported.
+    """
+    found = {name: module for name, module in list(sys.modules.items()) if _inside(name, packages)}
+    seen = {id(module) for module in list(sys.modules.values())}
+    waiting = list(found.values())
+    while waiting:
+        for value in list(_attributes(waiting.pop()).values()):
+            if issubclass(type(value), ModuleType) and id(value) not in seen:
+                seen.add(id(value))
+                name = str(_attributes(value).get("__name__"))
+                if _inside(name, packages) and name not in found:
+                    found[name] = value
+                    waiting.append(value)
+    return found
 
 
 def _homes(loaded: Iterable[tuple[str, Any]], named: Container[int]) -> dict[int, str]:
@@ -106,7 +117,7 @@ def _globals() -> dict[int, str]:
     """Dictionaries that belong to a module, by id."""
     named = {id(sys.modules): "sys.modules"}
     for name, module in list(sys.modules.items()):
-        if isinstance(module, ModuleType):
+        if issubclass(type(module), ModuleType):
             named[id(_attributes(module))] = f"globals of {name}"
     return named
 
@@ -120,7 +131,8 @@ def _all_classes() -> list[type]:
     found: dict[int, type] = {id(object): object}
     waiting: list[type] = [object]
     while waiting:
-        for cls in type.__subclasses__(waiting.pop()):
+        below: list[type] = type.__subclasses__(waiting.pop())
+        for cls in below:
             if id(cls) not in found:
                 found[id(cls)] = cls
                 waiting.append(cls)
@@ -143,8 +155,8 @@ class _Names:
             self.audited.extend(group)
             if len(group) > 1:
                 # By content, because two processes need not meet them in one order.
-                ordered = sorted(group, key=lambda cls: digest(_content(plain, cls)))
-                self._numbered.update({id(cls): f"{name} ({number})" for number, cls in enumerate(ordered, start=1)})
+                group.sort(key=lambda each: digest(_content(plain, each)))
+                self._numbered.update({id(each): f"{name} ({number})" for number, each in enumerate(group[1:], 2)})
 
     def name(self, cls: type) -> str:
         """The name of a class, unique among the audited ones."""

@@ -15,6 +15,7 @@ import click
 from kunhook.errors import KunhookError
 
 _COMMANDS = {
+    "audit": "Every attribute that differs with us loaded, and which declared seam explains it.",
     "config": "Effective configuration and where each value comes from.",
     "demo": "Serve a real model on the software Kunlun, ask it one question, show the hooks, stop.",
     "diff": "What changed between two versions of SGLang at every seam and debt, and what to do.",

@@ -11,12 +11,13 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping
+from importlib import util
 from typing import Any, NoReturn
 
 import msgspec
 
 from hookspecs import ArgDefault, ArgProblem, EnvDefault
-from kunhook import answers
+from kunhook import answers, refs
 from kunhook.bound import Bound
 from kunhook.errors import KunhookError, nearest
 
@@ -70,11 +71,24 @@ def chosen_by_user(server_args: Any) -> frozenset[str]:
 
     A value passed to ``Engine`` that equals SGLang's default cannot be told from no value.
     """
-    raw: Mapping[str, Any] = getattr(server_args, "_raw_input", None) or {}
     defaults = _field_defaults()
+    raw: Mapping[str, Any] = getattr(server_args, "_raw_input", None) or _before_0_5_19(server_args, defaults)
     differing = {name for name, value in raw.items() if name in defaults and value != defaults[name]}
     typed = {name for name, value in _typed().items() if name in raw and raw[name] == value}
     return frozenset(differing | typed)
+
+
+def _before_0_5_19(server_args: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Older versions keep no copy of what the user gave: the record itself, less what SGLang filled in."""
+    raw = {name: getattr(server_args, name) for name in defaults}
+    return {name: value for name, value in raw.items() if _FILLED_IN.get(name) != value}
+
+
+_FILLED_IN = {"attention_backend": "intel_amx"}
+"""Fields SGLang fills in on a CPU before it asks the platform."""
+
+_CONFIG_PARSERS = ("sglang.srt.utils.server_args_config_parser", "sglang.srt.server_args_config_parser")
+"""Where the reader of ``--config`` lives, newest place first."""
 
 
 def _field_defaults() -> dict[str, Any]:
@@ -107,9 +121,9 @@ def _typed() -> dict[str, Any]:
     namespace = argparse.Namespace(**dict.fromkeys(_field_defaults(), _NOT_TYPED))
     try:
         if "--config" in argv:
-            from sglang.srt.utils.server_args_config_parser import ConfigArgumentMerger
-
-            argv = ConfigArgumentMerger(parser).merge_config_with_args(argv)
+            place = next(name for name in _CONFIG_PARSERS if util.find_spec(name) is not None)
+            merger = refs.resolve(f"{place}:ConfigArgumentMerger", wanted_by="--config")
+            argv = merger(parser).merge_config_with_args(argv)
         parser.parse_known_args(argv, namespace)
     except ValueError:
         # The command line of a script that uses Engine, not SGLang's own.

@@ -28,6 +28,8 @@ class Kind(StrEnum):
     """Used by this package or by a plugin; SGLang does not ask for it."""
     DEBT = "debt"
     """No seam exists; SGLang's hook registry is used and the use is recorded as a debt."""
+    NONE = "none"
+    """No seam exists and none is connected; an answer stops startup."""
 
 
 class Seam(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,8 @@ def _platform(hook: str, *methods: str, sglang: str = SUPPORTED) -> Seam:
     return Seam(hook=hook, kind=Kind.PLATFORM, target=target, sglang=sglang)
 
 
-_BEFORE_23 = ">=0.5.17,<0.5.23"
+_BEFORE_22 = ">=0.5.17,<0.5.22"
+_FROM_22 = ">=0.5.22,<0.6"
 _FROM_23 = ">=0.5.23,<0.6"
 
 SEAMS: tuple[Seam, ...] = (
@@ -53,15 +56,15 @@ SEAMS: tuple[Seam, ...] = (
     Seam(hook="get_process_env", kind=Kind.ENVIRONMENT, target="os.environ, before SGLang reads it"),
     Seam(hook="get_launch_env", kind=Kind.ENVIRONMENT, target="os.environ of the launcher, inherited"),
     _platform("init_backend"),
-    _platform("post_load_model", sglang=_FROM_23),
+    _platform("post_load_model", sglang=_FROM_22),
     _platform("get_server_arg_defaults", "apply_server_args_defaults"),
     _platform("check_server_args", "apply_server_args_defaults"),
-    _platform("get_kv_pool_cls", sglang=_FROM_23),
+    _platform("get_kv_pool_cls", sglang=_FROM_22),
     _platform(
-        "get_kv_pool_cls", "get_mha_kv_pool_cls", "get_mla_kv_pool_cls", "get_dsa_kv_pool_cls", sglang=_BEFORE_23
+        "get_kv_pool_cls", "get_mha_kv_pool_cls", "get_mla_kv_pool_cls", "get_dsa_kv_pool_cls", sglang=_BEFORE_22
     ),
     _platform("get_paged_allocator_cls"),
-    Seam(hook="get_host_allocator", kind=Kind.DEBT, target="mem_cache.pool_host.common.ALLOC_MEMORY_FUNCS"),
+    Seam(hook="get_host_allocator", kind=Kind.NONE, target="mem_cache.pool_host.common.ALLOC_MEMORY_FUNCS"),
     Seam(
         hook="get_attn_backend_cls",
         kind=Kind.REGISTRY,
@@ -77,14 +80,14 @@ SEAMS: tuple[Seam, ...] = (
     Seam(hook="get_capture_policy", kind=Kind.OWN, target="the device's graph runner"),
     _platform("get_compile_backend"),
     Seam(hook="get_vendor_ops", kind=Kind.OWN, target="bound once per worker, handed to OpImpl.make"),
-    Seam(hook="get_op_impls", kind=Kind.REGISTRY, target="BaseFusedOp.register_oot_forward", sglang=">=0.5.19,<0.6"),
+    Seam(hook="get_op_impls", kind=Kind.REGISTRY, target="BaseFusedOp.register_oot_forward", sglang=">=0.5.18,<0.6"),
     Seam(
         hook="get_op_impls",
         kind=Kind.REGISTRY,
         target="MultiPlatformOp.register_oot_forward",
-        sglang=">=0.5.17,<0.5.19",
+        sglang=">=0.5.17,<0.5.18",
     ),
-    _platform("get_triton_support", "capabilities.supports_triton", sglang=_FROM_23),
+    _platform("get_triton_support", "capabilities.supports_triton", sglang=_FROM_22),
     Seam(hook="get_triton_workarounds", kind=Kind.DEBT, target="HookRegistry.register(REPLACE)"),
     _platform("get_quantization_config"),
     _platform("supports_algorithm", "supports_speculative_algorithm", sglang=">=0.5.21,<0.6"),
@@ -92,7 +95,7 @@ SEAMS: tuple[Seam, ...] = (
     _platform("get_draft_graph_runner_cls", "get_speculative_graph_runner_cls", sglang=_FROM_23),
     _platform("get_cache_locs_fn", "get_speculative_cache_locs_fn", sglang=">=0.5.21,<0.6"),
     Seam(hook="get_hicache_storage", kind=Kind.REGISTRY, target="StorageBackendFactory.register_backend"),
-    Seam(hook="get_kv_transfer", kind=Kind.DEBT, target="disaggregation.utils.get_kv_class"),
+    Seam(hook="get_kv_transfer", kind=Kind.NONE, target="disaggregation.utils.get_kv_class"),
     Seam(hook="collect_metrics", kind=Kind.OWN, target="the process manifest"),
 )
 

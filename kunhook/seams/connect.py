@@ -17,13 +17,15 @@ from kunhook import bound as bound_module
 from kunhook.bound import Bound
 from kunhook.errors import KunhookError, StartupError
 from kunhook.log import get_logger
-from kunhook.seams import arguments, debts, platform_reads, registries
+from kunhook.seams import arguments, debts, platform_reads, registries, signatures
+from kunhook.seams.catalogue import TESTED, Kind, seam_for
 from kunhook.seams.readback import Readbacks
 from kunhook.trace import Tracer
 
 _readbacks = Readbacks()
 _tracer: Tracer | None = None
 _ready = False
+_worker_connected = False
 _without_metrics: set[str] = set()
 
 
@@ -33,6 +35,7 @@ def on_load() -> None:
     bound = bound_module.current()
     if bound is None:
         return
+    _refuse_unknown_sglang(bound)
     platform_reads.check(bound, _readbacks, worker=False)
     registries.add_choices(bound, _readbacks)
     _refuse_unconnected(bound)
@@ -57,8 +60,13 @@ def on_server_args(server_args: Any) -> None:
 
 def on_worker() -> None:
     """A worker imports its model runner: everything that needs SGLang's layers is connected now."""
+    global _worker_connected
+    if _worker_connected:
+        return
+    _worker_connected = True
     bound = _bound()
     with _stopping():
+        _refuse_unknown_sglang(bound)
         platform_reads.check(bound, _readbacks, worker=True)
         registries.register_attention(bound, _readbacks)
         registries.register_operators(bound, _readbacks)
@@ -79,6 +87,7 @@ def on_model(model: Any) -> None:
     """A model has been loaded in this worker."""
     global _ready
     bound = _bound()
+    bound.alive.model(model)
     with _stopping():
         _call("post_load_model", bound, model=model)
         _ready = True
@@ -129,13 +138,27 @@ def _refuse_rival_platform() -> None:
             )
 
 
+def _refuse_unknown_sglang(bound: Bound) -> None:
+    """Names and signatures the seams rely on, compared with what SGLang has loaded by now."""
+    problems = signatures.check(bound.plan.sglang or "")
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise KunhookError(
+            f"SGLang {bound.plan.sglang} is not what the seam catalogue expects:\n{lines}\n"
+            f"Compare it with a tested version ({', '.join(TESTED)}): kunhook diff TESTED_WHEEL {bound.plan.sglang}"
+        )
+
+
 def _refuse_unconnected(bound: Bound) -> None:
-    """Hooks of the contract that this version has no connection for must not be lost in silence."""
-    for hook in ("get_host_allocator", "get_kv_transfer"):
-        for key in bound.plan.named(hook):
+    """Answers that no seam of this version takes must not be lost in silence."""
+    for hook in bound.plan.answers:
+        seam = seam_for(hook, bound.plan.sglang)
+        if seam is None or seam.kind is Kind.NONE:
+            key = next(iter(bound.plan.answers[hook]))
+            where = f"SGLang {bound.plan.sglang} has no seam for it" if seam is None else "no seam is connected for it"
             raise KunhookError(
-                f"{bound.source(hook, key)}: SGLang has no official seam for it and this version of kunhook "
-                f"connects none. Disable the plugin's hook by disabling the plugin."
+                f"{bound.source(hook, key)}: {where}. Switch the answer off with "
+                f'hooks.{hook}.use = "none", or use a version that has the seam: kunhook show {hook}'
             )
 
 

@@ -47,18 +47,29 @@ def register_attention(bound: Bound, readbacks: Readbacks) -> None:
         cls = refs.resolve(record.cls, wanted_by=source)
         if not (inspect.isclass(cls) and issubclass(cls, AttentionBackend)):
             raise KunhookError(f"{source}: {cls!r} is not a subclass of SGLang's AttentionBackend.")
-        taken = attention_registry.ATTENTION_BACKENDS.get(name)
-        if taken is not None and taken is not cls:
+        if name in attention_registry.ATTENTION_BACKENDS:
             raise KunhookError(f"{source}: SGLang already has an attention backend {name!r}. Use another name.")
-        attention_registry.register_attention_backend(name)(cls)
+        factory = _factory(bound, cls)
+        attention_registry.register_attention_backend(name)(factory)
         readbacks.compare(
             bound,
             "get_attn_backend_cls",
             name,
             attention_registry.ATTENTION_BACKENDS.get(name),
-            cls,
+            factory,
             "attention_registry.ATTENTION_BACKENDS",
         )
+
+
+def _factory(bound: Bound, cls: type) -> Callable[[Any], Any]:
+    """What SGLang calls once per model runner: makes the plugin's own class, and remembers the instance."""
+
+    def make(model_runner: Any) -> Any:
+        backend = cls(model_runner)
+        bound.alive.backend(backend, model_runner)
+        return backend
+
+    return make
 
 
 _OPERATOR_CLASSES = {

@@ -373,7 +373,12 @@ OURS = {
     "attention_backend": "acme_attention",
 }
 SGLANG_S = {"stream_interval": 1, "schedule_conservativeness": 1.0}
-ENVIRONMENT = {"ACME_RANKS": "1", "ACME_RANKS_SET": "operator", "ACME_PROCESS": "plugin", "ACME_PROCESS_SET": "operator"}
+ENVIRONMENT = {
+    "ACME_RANKS": "1",
+    "ACME_RANKS_SET": "operator",
+    "ACME_PROCESS": "plugin",
+    "ACME_PROCESS_SET": "operator",
+}
 OPERATOR = {"ACME_RANKS_SET": "operator", "ACME_PROCESS_SET": "operator"}
 
 

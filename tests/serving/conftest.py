@@ -142,9 +142,7 @@ def bare_server(model_dir: Path, slot: Slot, tmp_path_factory: pytest.TempPathFa
 
 
 class Check(Protocol):
-    def __call__(
-        self, label: str, generated: Mapping[str, Sequence[int]], asked: int = TOKENS
-    ) -> list[NearTie]: ...
+    def __call__(self, label: str, generated: Mapping[str, Sequence[int]], asked: int = TOKENS) -> list[NearTie]: ...
 
 
 @pytest.fixture

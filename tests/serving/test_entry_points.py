@@ -58,9 +58,7 @@ def test_chat(server: Server) -> None:
 # -- an engine in a script
 
 
-def test_engine_in_a_script(
-    model_dir: Path, prompt_ids: Mapping[str, Sequence[int]], matches_reference: Check
-) -> None:
+def test_engine_in_a_script(model_dir: Path, prompt_ids: Mapping[str, Sequence[int]], matches_reference: Check) -> None:
     engine = {"model_path": str(model_dir), "dtype": "bfloat16", "random_seed": 1, "log_level": "error"}
     request = {"engine": engine, "prompts": [prompt_ids[name] for name in PROMPTS], "tokens": TOKENS}
     with Job([sys.executable, str(SCRIPT), json.dumps(request)], env={"KUNLUN_DEVICE": "sim"}) as job:
@@ -107,7 +105,12 @@ HELLO = [{"role": "user", "content": "Hello"}]
 REQUESTS: list[tuple[str, str, dict[str, Any], int]] = [
     ("no tokens", "/generate", {"input_ids": []}, 400),
     ("too long", "/generate", {"input_ids": LONG}, 400),
-    ("too long with the answer", "/generate", {"input_ids": LONG[:8190], "sampling_params": {"max_new_tokens": 9}}, 400),
+    (
+        "too long with the answer",
+        "/generate",
+        {"input_ids": LONG[:8190], "sampling_params": {"max_new_tokens": 9}},
+        400,
+    ),
     ("nothing to generate", "/generate", {"text": "Hello", "sampling_params": {"max_new_tokens": 0}}, 200),
     ("less than nothing", "/generate", {"text": "Hello", "sampling_params": {"max_new_tokens": -1}}, 400),
     ("temperature below zero", "/generate", {"text": "Hello", "sampling_params": {"temperature": -1}}, 400),

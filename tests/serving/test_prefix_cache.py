@@ -46,7 +46,9 @@ def test_a_second_turn_hits_the_cache_and_gives_the_same_tokens(server: Server, 
     server.flush()
     uncached = server.generate(second, TOKENS)
     assert uncached["meta_info"]["cached_tokens"] == 0
-    differing = [step for step, pair in enumerate(zip(*map(_ids, (cached, uncached)), strict=False)) if len({*pair}) > 1]
+    differing = [
+        step for step, pair in enumerate(zip(*map(_ids, (cached, uncached)), strict=False)) if len({*pair}) > 1
+    ]
     if differing:
         # Only another order of summation, so only where two tokens were as good as equal.
         best, runner_up = cached["meta_info"]["output_top_logprobs"][differing[0]]

@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hookspecs import HOOKS, CommInitSizing, EnvDefault, PluginInfo
@@ -365,3 +366,18 @@ def test_a_hook_without_a_seam_in_this_version(bench: Workbench, monkeypatch: py
 def test_no_answer_reads_as_none(bench: Workbench, hook: str) -> None:
     plan = bench.compose()
     assert (plan.value(hook), plan.named(hook)) == (None, {})
+
+
+def test_a_name_that_two_distributions_announce(bench: Workbench) -> None:
+    """Neither is loaded, the listing survives, and a start is refused with both named."""
+    one = bench.plugin("kernels", get_comm_backend="gloo")
+    other = bench.source("kernels", "raise AssertionError('was imported')")
+    plan = compose(
+        bench.profile(["kernels", "acme-device"]),
+        found=(bench.device(), msgspec.structs.replace(one, distribution="first"), other),
+    )
+    assert [row.state for row in plan.rows if row.plugin == "kernels"] == ["failed", "failed"]
+    assert any(row.plugin == "acme-device" and row.state == "active" for row in plan.rows)
+    (problem,) = plan.problems
+    assert "first 1.0" in problem
+    assert "kernels-dist 1.0" in problem

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -143,3 +145,17 @@ def test_show_marks_the_winning_rung(deployment, overrides, environment, winner)
 def test_ladder_of_a_hook_nobody_answers_ends_at_the_default(deployment):
     ladder = json.loads(_invoke("show", "get_kv_transfer", "--json").stdout)["ladder"]
     assert next(rung["layer"] for rung in ladder if rung["wins"]) == "default"
+
+
+def test_a_file_may_define_dataclasses_and_its_classes_pickle(deployment):
+    """Both look the module up by name."""
+    text = (
+        "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass Fix:\n    on: bool\n"
+        + FIX
+    )
+    (deployment / "local_fix.py").write_text(text)
+    plan = compose(_load())
+    assert plan.problems == ()
+    registered = next(r for r in plan.registrations if r.candidate.name == "local_fix.py")
+    module = sys.modules[registered.implementations[0].function.__module__]
+    assert pickle.loads(pickle.dumps(module.Fix(on=True))) == module.Fix(on=True)

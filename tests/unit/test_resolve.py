@@ -362,3 +362,46 @@ def test_params_do_not_hide_a_conflict(bench: Workbench) -> None:
     )
     assert "both answer get_capture_policy" in "".join(plan.problems)
     assert plan.value("get_capture_policy") is None
+
+
+def test_a_whole_hook_choice_leaves_keys_it_does_not_answer(bench: Workbench) -> None:
+    """Choosing a plugin for a hook must not switch off what only others answer."""
+    a = bench.plugin("a", get_process_env={"SHARED": EnvDefault(value="a", reason="")})
+    b = bench.plugin("b", get_process_env={name: EnvDefault(value="b", reason="") for name in ("SHARED", "OWN")})
+    plan = bench.compose(a, b, sets=["hooks.get_process_env.use=a"])
+    assert plan.problems == ()
+    assert {key: answer.plugin for key, answer in plan.answers["get_process_env"].items()} == {
+        "SHARED": "a",
+        "OWN": "b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "sets", "winner"),
+    [
+        ("hooks.get_kv_pool_cls.use = 'a'\nhooks.get_kv_pool_cls.keys.mha.use = 'b'", [], "b"),
+        ("hooks.get_kv_pool_cls.keys.mha.use = 'b'", ["hooks.get_kv_pool_cls.use=a"], "a"),
+    ],
+)
+def test_the_higher_layer_wins_then_the_key(bench: Workbench, config: str, sets: list[str], winner: str) -> None:
+    plugins = [bench.plugin(name, get_kv_pool_cls=f"acme.{name}:Pool") for name in "ab"]
+    plan = bench.compose(*plugins, config=f"[profile.default]\n{config}\n", sets=sets)
+    assert plan.answers["get_kv_pool_cls"]["mha"].plugin == winner
+
+
+def test_references_of_two_plugins_are_told_apart(bench: Workbench) -> None:
+    def ops(name: str) -> list[OpImpl]:
+        return [OpImpl(op="rms_norm", make=f"acme.{name}:make", provider="reference")]
+
+    plugins = [bench.plugin(name, get_op_impls=ops(name)) for name in "ab"]
+    (problem,) = bench.compose(*plugins, sets=["ops.rms_norm.use=reference"]).problems
+    assert problem.endswith('ops.rms_norm.use = "a:reference"')
+    plan = bench.compose(*plugins, sets=["ops.rms_norm.use='a:reference'"])
+    assert plan.problems == ()
+    assert plan.answers["get_op_impls"]["rms_norm"].plugin == "a"
+
+
+def test_one_provider_offered_twice(bench: Workbench) -> None:
+    same = OpImpl(op="rms_norm", make="acme:make", provider="vendor")
+    (problem,) = bench.compose(bench.plugin("a", get_op_impls=[same, same])).problems
+    assert "offers rms_norm@vendor 2 times" in problem
