@@ -14,6 +14,7 @@ SECTIONS = ("modules", "classes", "process")
 Path = tuple[str, ...]
 
 _MANY = 64
+_FEW = 8
 _UNSTABLE = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{4,}(?![0-9A-Za-z])|\d+")
 
 
@@ -95,7 +96,11 @@ def _entries(path: Path, before: dict[str, Any], after: dict[str, Any]) -> Itera
 
 def _nodes(path: Path, before: Any, after: Any) -> Iterator[Difference]:
     if _is_owner(before) and _is_owner(after):
-        yield from _entries(path, before, after)
+        if _origin(before) != _origin(after):
+            # Another module under the same name: its attributes are no news.
+            yield Difference(path=path, kind="changed", before=text_of(before), after=text_of(after))
+        else:
+            yield from _entries(path, before, after)
         return
     heads = text_of(before), text_of(after)
     inside = _inside(before), _inside(after)
@@ -125,9 +130,11 @@ def _whole(path: Path, kind: str, node: Any) -> Iterator[Difference]:
             yield from _whole((*path, label) if label else path, kind, item)
         return
     text = text_of(node)
-    yield Difference(
-        path=path, kind=kind, before=text if kind == "removed" else "", after=text if kind == "added" else ""
-    )
+    if isinstance(inside, dict):
+        held = ", ".join(f"{label}={text_of(item)}" for label, item in list(inside.items())[:_FEW])
+        text = f"{text} with {held}"
+    before, after = (text, "") if kind == "removed" else ("", text)
+    yield Difference(path=path, kind=kind, before=before, after=after)
 
 
 def text_of(node: Any) -> str:
@@ -136,8 +143,13 @@ def text_of(node: Any) -> str:
         return node
     if not _is_owner(node):
         return str(node["is"])
-    file = node.get("__file__")
-    return f"{text_of(node['(type)'])} of {len(node)} attributes, {f'file {text_of(file)}' if file else 'no file'}"
+    kind, file = _origin(node)
+    return f"{kind} of {len(node)} attributes{f' from {file}' if file else ''}"
+
+
+def _origin(owner: dict[str, Any]) -> tuple[str, str]:
+    """Type of a module or class and the file a module comes from."""
+    return text_of(owner.get("(type)", "")), text_of(owner.get("__file__", ""))
 
 
 def _is_owner(node: Any) -> bool:

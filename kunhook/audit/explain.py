@@ -60,7 +60,7 @@ def explain(differences: Iterable[Difference], plan: Plan, reference: Mapping[st
     for difference in found:
         if _is_module(difference) and (reason := modules[difference.path[2]]):
             package = difference.path[2].partition(".")[0]
-            finding = _finding(difference, "", OWN, f"modules of {reason}")
+            finding = _finding(difference, "", OWN, f"modules: {reason}")
             # One line a package, with the names of the modules.
             explained.append(msgspec.structs.replace(finding, where=f"sys.modules.{package}", after=difference.path[2]))
             continue

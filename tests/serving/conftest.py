@@ -131,14 +131,19 @@ def tp3_server(model_dir: Path, slot: Slot) -> Server:
     return slot.take("tp3", lambda: Server(argv, env={"KUNLUN_DEVICE": "sim"}))
 
 
-@pytest.fixture
-def bare_server(model_dir: Path, slot: Slot, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """SGLang without us: another platform, our distribution installed but inactive."""
+@pytest.fixture(scope="session")
+def start_bare(model_dir: Path, slot: Slot, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Server]:
     folder = bare_platform(tmp_path_factory.mktemp("bare"))
     argv = [*LAUNCH, "--model-path", str(model_dir), *FLAGS, "--max-total-tokens", "65536"]
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     env = {"PYTHONPATH": str(folder), "SGLANG_PLATFORM": "bare", "SGLANG_CPU_OMP_THREADS_BIND": cores}
-    return slot.take("bare", lambda: Server(argv, env=env))
+    return lambda: slot.take("bare", lambda: Server(argv, env=env))
+
+
+@pytest.fixture
+def bare_server(start_bare: Callable[[], Server]) -> Server:
+    """SGLang without us: another platform, our distribution installed but inactive."""
+    return start_bare()
 
 
 class Check(Protocol):

@@ -343,18 +343,18 @@ def test_a_spare_that_is_new_and_could_retire_a_debt(pair):
     report = pair(
         {"m": ""},
         {"m": "def f(): ...\ndef g(): ..."},
-        target("sglang.m:f", "()", ">=0.5.22", Role.AVAILABLE, "get_host_allocator"),
+        target("sglang.m:f", "()", ">=0.5.22", Role.AVAILABLE, "get_triton_workarounds"),
         target("sglang.m:g", "()", ">=0.5.22", Role.AVAILABLE, "get_sampler"),
     )
     debt, other = report.findings
     assert (debt.change, debt.retires_debt, debt.needs_work) == (Change.NEW, True, False)
-    assert debt.what_to_do == "It could retire the debt of hook get_host_allocator."
+    assert debt.what_to_do == "It could retire the debt of hook get_triton_workarounds."
     assert (other.retires_debt, other.what_to_do) == (False, "It could serve hook get_sampler.")
 
 
 def test_a_spare_that_was_there_before_is_no_news(pair):
     files = {"m": "def f(): ..."}
-    (finding,) = pair(files, files, target("sglang.m:f", "()", role=Role.AVAILABLE, hook="get_host_allocator")).findings
+    (finding,) = pair(files, files, target("sglang.m:f", "()", role=Role.AVAILABLE, hook="get_triton_workarounds")).findings
     assert (finding.change, finding.retires_debt, finding.what_to_do) == (Change.SAME, False, "")
 
 
@@ -484,7 +484,7 @@ def run(isolated, capsys, monkeypatch):
         (
             target("sglang.m:kept", "()"),
             target("sglang.m:moves", "(a)"),
-            target("sglang.m:spare", "()", ">=0.5.22", Role.AVAILABLE, "get_host_allocator"),
+            target("sglang.m:spare", "()", ">=0.5.22", Role.AVAILABLE, "get_triton_workarounds"),
         ),
     )
     return run
@@ -528,7 +528,7 @@ def test_exit_status_and_text_when_nothing_needs_work(run, old, tmp_path):
     code, out, err = run("diff", old, write(tmp_path / "new", KEPT, "0.5.23"))
     assert (code, err) == (0, "")
     assert "None of those kunhook uses needs work." in out
-    assert "## Could retire a debt\n\n- sglang.m:spare: new (hook get_host_allocator)" in out
+    assert "## Could retire a debt\n\n- sglang.m:spare: new (hook get_triton_workarounds)" in out
 
 
 def test_json_has_the_fixed_keys(run, old, new):
@@ -735,4 +735,4 @@ def test_open_tree_raises_usage_errors():
 
 
 def test_the_hooks_used_here_exist():
-    assert {"get_op_impls", "get_kv_pool_cls", "get_host_allocator", "init_backend"} <= set(HOOKS)
+    assert {"get_op_impls", "get_kv_pool_cls", "get_triton_workarounds", "init_backend"} <= set(HOOKS)

@@ -352,7 +352,7 @@ def test_a_plan_cannot_be_changed(bench: Workbench) -> None:
 def test_every_row_names_its_seam(bench: Workbench) -> None:
     plan = bench.compose(bench.plugin("a", get_comm_backend="gloo", get_host_allocator="m:f"), bench.plugin("b"))
     assert row_of(plan, "get_comm_backend", "a").seam == "platform: SRTPlatform.get_torch_distributed_backend_str"
-    assert row_of(plan, "get_host_allocator", "a").seam.startswith("debt: ")
+    assert row_of(plan, "get_host_allocator", "a").seam.startswith("none: ")
     assert row_of(plan, ANY_HOOK, "b").seam == ""
 
 
