@@ -16,6 +16,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import gc
 import hashlib
 import logging
 import pathlib
@@ -39,11 +40,10 @@ _ADDRESSES = range(1 << 44, 1 << 48)
 _NUMBERS = frozenset({int, float, bool, type(None)})
 _EMPTY_CELL: Any = type("EmptyCell", (), {})()
 
-_MAPPINGS = (dict, types.MappingProxyType)
 _SEQUENCES = (list, tuple, collections.deque)
 _SETS = (set, frozenset)
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)})
-_WRAPPERS = (staticmethod, classmethod, functools._lru_cache_wrapper, property)
+_WRAPPERS = (staticmethod, classmethod, functools._lru_cache_wrapper, property, types.MappingProxyType)
 _BUILTIN_CALLABLES = frozenset(
     {
         types.BuiltinFunctionType,
@@ -199,13 +199,13 @@ class Fingerprinter:
 
     def _container(self, value: Any, cls: type, labels: bool) -> tuple[str, Parts]:
         parts: Parts = []
-        if issubclass(cls, _MAPPINGS):
-            pairs = list(dict.items(value) if issubclass(cls, dict) else value.items())
+        if issubclass(cls, dict):
+            pairs = list(dict.items(value))
             if _is_by_address([key for key, _ in pairs]):
                 return f"{self._class_name(cls)} keyed by address", []
             parts = [(self._label(key) if labels else "", item) for key, item in pairs]
         elif issubclass(cls, (*_SETS, *_SEQUENCES)):
-            items = list(value)
+            items = _items(value, cls)
             if issubclass(cls, _SETS) and _is_by_address(items):
                 return f"{self._class_name(cls)} of addresses", []
             parts = [("", item) for item in items]
@@ -268,6 +268,9 @@ def _wrapper(value: Any) -> tuple[str, Parts]:
         return "property", [(label, part) for label, part in parts if part is not None]
     if cls is types.MethodType:
         return "method", [("(function)", value.__func__), ("(self)", value.__self__)]
+    if cls is types.MappingProxyType:
+        # The proxy would ask the mapping behind it, which may compute what it holds.
+        return "mappingproxy", [("(mapping)", held) for held in gc.get_referents(value)]
     if cls is functools._lru_cache_wrapper:
         # What it remembers is a cache; what it computes is not.
         return "cached", [(f".{name}", item) for name, item in _fields(value).items()]
@@ -320,7 +323,7 @@ def _is_printable(cls: type) -> Any:
 @_once_per_class
 def _is_instance(cls: type) -> Any:
     """Whether a class is somebody's own: neither a container nor a kind of function."""
-    return not issubclass(cls, (*_MAPPINGS, *_SEQUENCES, *_SETS)) and cls not in _CALLABLES
+    return not issubclass(cls, (dict, *_SEQUENCES, *_SETS)) and cls not in _CALLABLES
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -342,6 +345,12 @@ def _fields(value: Any) -> dict[str, Any]:
 def _is_by_address(keys: list[Any]) -> bool:
     """Whether a registry is keyed by ``id()``: what is in it, and how much, is another in each process."""
     return bool(keys) and all(type(key) is int and key in _ADDRESSES for key in keys)
+
+
+def _items(value: Any, cls: type) -> list[Any]:
+    """Items as the built-in type holds them, whatever a subclass does when it is iterated."""
+    base: Any = next(base for base in (*_SETS, *_SEQUENCES) if issubclass(cls, base))
+    return list(base.__iter__(value))
 
 
 def _content(cell: types.CellType) -> Any:

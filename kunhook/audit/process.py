@@ -97,6 +97,7 @@ def _logging(fingerprinter: Fingerprinter) -> dict[str, Any]:
         "(logger class)": fingerprinter.text(logging.getLoggerClass()),
         "(record factory)": fingerprinter.text(logging.getLogRecordFactory()),
         "(disabled up to)": str(manager.disable),
+        "(raise exceptions)": str(logging.raiseExceptions),
         **{
             name: {"is": fingerprinter.text(type(logger)), "items": list(_logger(fingerprinter, logger))}
             for name, logger in {"root": logging.root, **loggers}.items()

@@ -13,13 +13,12 @@ from typing import Any
 
 import msgspec
 
-from kunhook import activation, discovery, launch, manifest, processes, profile
+from kunhook import activation, discovery, launch, manifest
 from kunhook.audit import loaded
 from kunhook.audit.compare import Difference, Noise, differences
 from kunhook.audit.explain import Report, explain
 from kunhook.errors import KunhookError
 from kunhook.plan import Plan
-from kunlun_backend.device.detection import DEVICE_VARIABLE
 
 PACKAGES = ("sglang", "torch", "triton", "transformers", "builtins")
 """Packages of which every module and class is compared."""
@@ -43,6 +42,7 @@ MODULES = (
 )
 """Modules every interpreter imports, in this order; those a version of SGLang lacks are left out."""
 
+_OUR_VARIABLES = ("KUNHOOK_", "KUNLUN_")
 _NOBODY = "kunhook-audit-without-plugins"
 _CONNECTED = "kunhook.seams.connect"
 _LAST_LINES = 20
@@ -88,9 +88,10 @@ class Interpreter:
                     **environment,
                     # Sets of texts are walked in one order in all of them.
                     "PYTHONHASHSEED": "0",
-                    # Neither takes a real card for the reference, nor shows up in `kunhook list --live`.
+                    # On a machine with a card, SGLang without us would be SGLang on that card.
                     "CUDA_VISIBLE_DEVICES": "",
                     "HIP_VISIBLE_DEVICES": "",
+                    # Not a process for `kunhook list --live`.
                     manifest.DIRECTORY_VARIABLE: str(folder / "run"),
                 },
                 stdin=subprocess.DEVNULL,
@@ -202,14 +203,7 @@ def _reference_environment(device: str) -> dict[str, str]:
         and point.distribution not in rivals
         and (not allowed or point.name in {name.strip() for name in allowed.split(",")})
     } - {device, activation.GENERAL_PLUGIN}
-    dropped = {
-        activation.PLATFORM_VARIABLE,
-        activation.OVERRIDES_VARIABLE,
-        processes.LAUNCHER_VARIABLE,
-        profile.PROFILE_ENV,
-        profile.CONFIG_ENV,
-        DEVICE_VARIABLE,
-    }
-    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OUR_VARIABLES)}
+    environment.pop(activation.PLATFORM_VARIABLE, None)
     environment[activation.FILTER_VARIABLE] = ",".join(sorted(others)) or _NOBODY
     return environment

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import site
+import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +23,7 @@ OUR_PACKAGES = ("hookspecs", "kunhook", "kunlun_backend")
 OUR_FILES = ("kunhook", "hookspecs", "kunlun_backend", "__editable__")
 
 SNAPSHOT = """
-import json, logging, os, signal, sys, threading, warnings
+import json, logging, os, re, signal, sys, threading, types, warnings
 
 before = dict(os.environ)
 import sglang
@@ -37,13 +38,17 @@ WATCHED = ("torch", "triton", "sglang", "builtins")
 def identity(value):
     # Where a thing was defined, not where it is stored: equal in two interpreters unless somebody replaced it.
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if type(value) is int and value >> 40:
+        return f"{kind}, an address"
     if value is None or type(value) in (bool, int, str, bytes, float):
-        return f"{kind}={value!r}"
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        return re.sub("0x[0-9a-f]{8,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "random", f"{kind}={value!r}")
+    if isinstance(value, types.ModuleType):
+        return f"{kind} {value.__name__}"
+    if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return kind
     code = getattr(value, "__code__", None)
-    line = code.co_firstlineno if code is not None else None
-    wrapped = getattr(value, "__wrapped__", None) is not None
-    return f"{kind} {module}.{name}:{line} wrapped={wrapped}"
+    line = code.co_firstlineno if isinstance(code, types.CodeType) else None
+    return f"{kind} {value.__module__}.{value.__qualname__}:{line} {'__wrapped__' in dir(value)}"
 
 
 def attributes(module):
@@ -178,6 +183,6 @@ def test_the_interpreter_is_the_same(states: tuple[Any, Any], what: str) -> None
 def test_only_we_and_what_we_stand_on_are_imported_on_top(states: tuple[Any, Any]) -> None:
     hidden, visible = states
     added = {name.partition(".")[0] for name in set(visible["modules"]) - set(hidden["modules"])}
-    standard_library = {"pluggy", "structlog", "tomllib", "fnmatch"}
+    requirements = {"packaging", "pluggy", "psutil", "msgspec", "structlog", "wrapt"}
     assert set(hidden["modules"]) <= set(visible["modules"])
-    assert added - standard_library <= set(OUR_PACKAGES)
+    assert added - requirements - sys.stdlib_module_names <= set(OUR_PACKAGES)

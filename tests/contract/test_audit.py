@@ -15,12 +15,12 @@ import pytest
 
 pytest.importorskip("sglang")
 
-from kunhook import discovery  # noqa: E402
-from kunhook.audit import run  # noqa: E402
-from kunhook.audit.explain import explain  # noqa: E402
-from kunhook.cli import options  # noqa: E402
-from tests.support.distributions import distribution  # noqa: E402
-from tests.support.server import clean_env  # noqa: E402
+from kunhook import discovery
+from kunhook.audit import run
+from kunhook.audit.explain import explain
+from kunhook.cli import options
+from tests.support.distributions import distribution
+from tests.support.server import clean_env
 
 DEVICE = "kunlun"
 TARGET = "sglang.srt.mem_cache.memory_pool.write_loc_is_physical"

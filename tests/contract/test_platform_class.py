@@ -200,7 +200,7 @@ print(json.dumps({
     "capability": str(platform.get_device_capability().as_version_str()),
     "capture": platform.capabilities.graph_capture,
     "triton": platform.capabilities.supports_triton,
-    "pin memory": [platform.capabilities.pin_memory, platform.is_pin_memory_available()],
+    "pin memory": platform.is_pin_memory_available(),
     "graph runner": shown(platform.get_graph_runner_cls()),
     "graph backend": shown(platform.get_full_graph_backend_cls()),
     "comm backend": platform.get_torch_distributed_backend_str(),
@@ -244,8 +244,8 @@ else:
     server_args = module.ServerArgs(**json.loads(argv[0]))
 server_args.resolve_once()
 fields = ("stream_interval", "schedule_conservativeness", "max_running_requests", "attention_backend")
-values = {name: getattr(module.resolved_view(server_args) if hasattr(module, "resolved_view") else server_args, name)
-          for name in fields}
+resolved = server_args.resolved_dict()
+values = {name: resolved[name] for name in fields}
 values |= {name: os.environ.get(name) for name in ("ACME_RANKS", "ACME_RANKS_SET", "ACME_PROCESS", "ACME_PROCESS_SET")}
 print(json.dumps(values))
 """
@@ -302,7 +302,7 @@ def test_answers_reach_the_platform_class(installed: Path, tmp_path: Path) -> No
         "capability": "7.5",
         "capture": True,
         "triton": True,
-        "pin memory": [True, True],
+        "pin memory": True,
         "graph runner": "GraphRunner",
         "graph backend": "GraphBackend",
         "comm backend": "ucc",
@@ -331,7 +331,7 @@ def test_without_answers_sglang_s_own_defaults_hold(installed: Path, tmp_path: P
         # The device could capture, but nobody brings a runner.
         "capture": False,
         "triton": False,
-        "pin memory": [True, True],
+        "pin memory": True,
         "graph runner": None,
         "graph backend": None,
         "comm backend": "gloo",

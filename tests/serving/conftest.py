@@ -160,8 +160,8 @@ def matches_reference(reference: dict[str, Continuation]) -> Check:
         _near_ties.extend(ties)
         wrong = [str(each) for each in found if isinstance(each, Mismatch)]
         assert not wrong, "\n".join(wrong)
-        # Rounding makes a few prompts leave the common path; a wrong kernel makes all of them.
-        assert len(ties) <= max(1, len(generated) // 2), "\n".join(map(str, ties))
+        # Every path leaves the reference at near ties sooner or later, but not on most prompts.
+        assert len(generated) < 8 or len(ties) < len(generated) * 0.75, "\n".join(map(str, ties))
         return ties
 
     return check

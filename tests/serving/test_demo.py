@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -21,18 +23,19 @@ def _environment(tmp_path):
     return kept | {"KUNHOOK_RUNTIME_DIR": str(tmp_path / "run")}
 
 
-def _servers() -> set[int]:
-    found = set()
-    for process in psutil.process_iter(["pid", "cmdline"]):
-        if "sglang" in " ".join(process.info["cmdline"] or []):
-            found.add(process.info["pid"])
+def _started_here(runtime_directory) -> list[str]:
+    """Processes that inherited the environment of this test, whoever started them."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("KUNHOOK_RUNTIME_DIR") == str(runtime_directory):
+                found.append(" ".join(process.info["cmdline"] or []))
     return found
 
 
 @pytest.mark.serving
 def test_demo_answers_shows_hooks_and_leaves_nothing(tmp_path):
     model.prepare()
-    before = _servers()
     started = time.monotonic()
     done = subprocess.run(
         [*KUNHOOK, "demo", "--max-tokens", "16"],
@@ -48,7 +51,7 @@ def test_demo_answers_shows_hooks_and_leaves_nothing(tmp_path):
     assert "tokens/s" in done.stdout
     for hook in ("get_attn_backend_cls[kunlun]", "get_op_impls[rms_norm@vendor]", "get_device_runtime"):
         assert hook in done.stdout
-    assert _servers() <= before
+    assert _started_here(tmp_path / "run") == []
     assert list((tmp_path / "run").glob("*.json")) == []
 
 
@@ -65,8 +68,6 @@ def test_serve_hides_no_flag_and_hands_over_the_profile(tmp_path):
         live = subprocess.run(
             [*KUNHOOK, "list", "--live", "--json"], env=environment, cwd=tmp_path, capture_output=True, text=True
         )
-    import json
-
     processes = json.loads(live.stdout)["processes"]
     assert {process["role"].split()[0] for process in processes} == {"launcher", "scheduler", "detokenizer"}
     assert len({process["digest"] for process in processes}) == 1

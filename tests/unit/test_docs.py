@@ -29,6 +29,8 @@ RUN_ELSEWHERE = {
     "kunhook demo": "tests/serving/test_demo.py",
     "python -m sglang.launch_server": "tests/serving/test_entry_points.py",
     "sglang serve": "tests/serving/test_entry_points.py",
+    "kunhook diff": "tests/unit/test_diff.py",
+    "kunhook audit": "tests/contract/test_audit.py",
     "pip install": "tests/serving/test_minimal_device.py",
 }
 
