@@ -188,7 +188,8 @@ class Fingerprinter:
         if cls is types.CellType:
             return "cell", [("(content)", _content(value))]
         if issubclass(cls, enum.Enum):
-            return f"{self._class_name(cls)}.{_fields(value).get('_name_')}", []
+            fields = _fields(value)
+            return f"{self._class_name(cls)}.{fields.get('_name_')} = {self.text(fields.get('_value_'), 0)}", []
         if issubclass(cls, weakref.ref):
             return f"weak reference to {self.text(weakref.ref.__call__(value), 0)}", []
         if issubclass(cls, _OPAQUE):

@@ -158,7 +158,7 @@ def without_us(device: str, folder: Path, also: Sequence[str]) -> Reference:
         folder: for requests and results.
         also: modules to import after the common ones, so that both sides have the same loaded.
     """
-    environment = _reference_environment(device)
+    environment = reference_environment(device)
     with (
         Interpreter("without us", environment, folder, also) as once,
         Interpreter("without us again", environment, folder, also) as again,
@@ -184,7 +184,7 @@ def found(reference: Reference, ours: Snapshot) -> Iterator[Difference]:
     return (d for d in differences(reference.snapshot, ours) if d not in reference.noise)
 
 
-def _reference_environment(device: str) -> dict[str, str]:
+def reference_environment(device: str) -> dict[str, str]:
     """The same environment, in which SGLang looks at none of our entry points.
 
     The filter of SGLang goes by the name of an entry point and covers both groups, whatever kind of

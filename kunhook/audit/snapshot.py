@@ -39,7 +39,8 @@ def main(request_path: str) -> None:
     gc.disable()
     result = record(tuple(request["packages"]), environ) | {"missing": missing, "unloadable": unloadable}
     with open(request["out"], "w", encoding="utf-8") as file:
-        json.dump(result, file)
+        # As one text: json.dump to a file would take ten times as long.
+        file.write(json.dumps(result))
 
 
 def _imported(name: str) -> bool:
