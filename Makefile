@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-unit test-contract test-serving lint format docs venv clean
+.PHONY: demo test bench test-unit test-contract test-serving lint format docs venv clean
 
 demo: venv
 	$(BIN)/kunhook demo
@@ -18,13 +18,16 @@ lint: venv
 	$(BIN)/mypy
 
 test-unit: venv
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/unit tests/field
 
 test-contract: venv
 	$(BIN)/python -m pytest tests/contract
 
 test-serving: venv
 	$(BIN)/python -m pytest tests/serving
+
+bench: venv
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only
 
 format: venv
 	$(BIN)/ruff format .

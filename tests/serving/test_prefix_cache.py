@@ -37,7 +37,7 @@ def test_a_second_turn_hits_the_cache_and_gives_the_same_tokens(server: Server, 
     text = tokenizer.decode(answer["output_ids"], skip_special_tokens=True)
     second = ids_of(tokenizer, [*FIRST, {"role": "assistant", "content": text}, FOLLOW_UP])
 
-    cached = server.generate(second, TOKENS, top=2)
+    cached = server.generate(second, TOKENS, top=8)
     # The whole first turn is reused: its prompt, and the answer as far as it is tokenized the same way again.
     assert cached["meta_info"]["cached_tokens"] >= len(opening)
 
@@ -47,9 +47,11 @@ def test_a_second_turn_hits_the_cache_and_gives_the_same_tokens(server: Server, 
     pairs = zip(cached["output_ids"], uncached["output_ids"], strict=False)
     differing = [step for step, (one, other) in enumerate(pairs) if one != other]
     if differing:
-        # Only another order of summation, so only where two tokens were as good as equal.
-        best, runner_up = cached["meta_info"]["output_top_logprobs"][differing[0]]
-        assert best[0] - runner_up[0] <= TOLERANCE
-        assert uncached["output_ids"][differing[0]] == runner_up[1]
+        # Only another order of summation, so only where tokens were as good as equal.
+        step = differing[0]
+        best = cached["meta_info"]["output_top_logprobs"][step]
+        near = {token for logprob, token, _ in best if best[0][0] - logprob <= TOLERANCE}
+        print(f"step {step}: {cached['output_ids'][step]}, without the cache {uncached['output_ids'][step]}: {best}")
+        assert {cached["output_ids"][step], uncached["output_ids"][step]} <= near
     else:
         assert uncached["output_ids"] == cached["output_ids"]

@@ -64,7 +64,7 @@ def test_the_example_is_refused_then_chosen_then_runs(
     ours = rows["get_op_impls", "silu_and_mul@acme-fast"]
     assert ours["state"] == "active"
     assert f"chosen by 'acme-fast' at {file}:2 [profile.default]" in ours["why"]
-    assert "read back from fused-op registry of SiluAndMul" in ours["why"]
+    assert re.search(r"read back from .* of SiluAndMul", ours["why"])
     assert rows["get_op_impls", "silu_and_mul@vendor"]["state"] == "shadowed"
     assert rows["get_attn_backend_cls", "acme_fast"]["state"] == "active"
     assert rows["get_attn_backend_cls", "acme_fast"]["distribution"] == "acme-fast"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 
@@ -110,29 +109,23 @@ def test_wrong_usage_exits_2(run):
     assert run("show").returncode == 2
 
 
-def test_list_is_quick_and_light(environment, tmp_path):
+def test_list_imports_nothing_heavy(environment, tmp_path):
+    """How long it takes is measured in tests/benchmarks; what makes it slow is refused here."""
     script = (
         "import sys; from kunhook.cli import main\n"
         "try: main(['list', '--json'])\n"
         "except SystemExit: pass\n"
-        "heavy = [m for m in ('torch', 'sglang', 'triton', 'rich', 'structlog', 'numpy') if m in sys.modules]\n"
-        "print(heavy, file=sys.stderr)"
+        "heavy = {'torch', 'sglang', 'triton', 'rich', 'structlog', 'numpy', 'psutil'}\n"
+        "print(sorted(heavy & sys.modules.keys()), file=sys.stderr)"
     )
-    seconds = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env=environment | {"KUNLUN_DEVICE": "sim"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Processor time: what the wall clock shows when nothing else runs.
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert done.stderr.strip() == "[]"
-    assert min(seconds) < 0.3, seconds
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment | {"KUNLUN_DEVICE": "sim"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize("command", ["list", "doctor", "env", "plugins"])

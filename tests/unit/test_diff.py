@@ -354,7 +354,8 @@ def test_a_spare_that_is_new_and_could_retire_a_debt(pair):
 
 def test_a_spare_that_was_there_before_is_no_news(pair):
     files = {"m": "def f(): ..."}
-    (finding,) = pair(files, files, target("sglang.m:f", "()", role=Role.AVAILABLE, hook="get_triton_workarounds")).findings
+    spare = target("sglang.m:f", "()", role=Role.AVAILABLE, hook="get_triton_workarounds")
+    (finding,) = pair(files, files, spare).findings
     assert (finding.change, finding.retires_debt, finding.what_to_do) == (Change.SAME, False, "")
 
 
