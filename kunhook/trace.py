@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-import wrapt
 
 from kunhook import refs
 from kunhook.bound import Bound
@@ -145,6 +144,8 @@ class Tracer:
 
 def _swap_attribute(owner: Any, name: str, wrapper: Callable[..., Any]) -> _Swap:
     """Put a wrapper in the place of an attribute of one instance."""
+    import wrapt  # only a process that is traced needs it
+
     held = vars(owner)
     own = name in held
     original = held[name] if own else getattr(owner, name)

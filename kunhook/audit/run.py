@@ -189,7 +189,8 @@ def reference_environment(device: str) -> dict[str, str]:
 
     The filter of SGLang goes by the name of an entry point and covers both groups, whatever kind of
     installation announces it. Other people's plugins load on both sides, as they would in a server
-    on our platform.
+    on our platform. SGLANG_USE_CPU_ENGINE is not set: SGLang's own CPU engine has another kernel
+    library, without which its scheduler cannot be imported.
     """
     points = discovery.announcements()
     ours = loaded.own_distributions()

@@ -168,7 +168,8 @@ def _held(function: Any, value: Any, where: str, module: str) -> Iterator[str]:
     if value is function:
         yield where
     elif isinstance(value, dict):
-        yield from (f"{where}[{key!r}]" for key, item in list(value.items()) if _is(item, function))
+        # dict's own items: a lazy mapping of transformers would import a thousand modules for its.
+        yield from (f"{where}[{key!r}]" for key, item in list(dict.items(value)) if _is(item, function))
     elif isinstance(value, list | tuple | set | frozenset):
         if any(_is(item, function) for item in list(value)):
             yield f"{where} ({type(value).__name__})"

@@ -19,5 +19,6 @@ def get_comm_backend(detection: DeviceDetection) -> str:
 
 
 @hookimpl
-def get_group_device(detection: DeviceDetection) -> str:
-    return "cuda:{local_rank}" if detection.variant == XPU else "cpu"
+def get_group_device(detection: DeviceDetection) -> str | None:
+    # SGLang's default for an unknown device is the CPU, which is what the software Kunlun wants.
+    return "cuda:{local_rank}" if detection.variant == XPU else None

@@ -35,13 +35,13 @@ class Auditor:
         self.folder = folder
         self.site = folder / "site"
         self.site.mkdir()
-        with self._here():
+        with self.here():
             self.plan = options.plan_of(None, ())
             self.plain = run.with_us(self.plan, DEVICE, folder)
             self.reference = run.without_us(DEVICE, folder, also=run.audited(self.plain))
 
     @contextlib.contextmanager
-    def _here(self):
+    def here(self):
         with pytest.MonkeyPatch.context() as patch:
             environment = clean_env(self.folder, {"KUNLUN_DEVICE": "sim", "PYTHONPATH": str(self.site)})
             for name in os.environ.keys() - environment.keys():
@@ -67,7 +67,7 @@ class Auditor:
         """
         distribution(self.site, name, entry_points={"kunhook.plugins": {name: name}}, modules={name: source})
         try:
-            with self._here():
+            with self.here():
                 plan = options.plan_of(None, ()) if answers else self.plan
                 return self.explained(run.with_us(plan, DEVICE, self.folder, label=name), plan)
         finally:
@@ -86,7 +86,7 @@ def unexplained(report):
 
 
 def test_the_default_profile_changes_nothing_undeclared(auditor):
-    with auditor._here():
+    with auditor.here():
         report = auditor.explained(auditor.plain, auditor.plan)
     print("debts:", [finding.where for finding in report.debts] or "none")
     assert report.unexplained == ()

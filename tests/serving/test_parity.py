@@ -15,6 +15,9 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.serving
 
+TOKENS_TOGETHER = TOKENS // 2
+"""Of prompts that run together; a step of eight takes the CPU three times as long as a step of one."""
+
 
 def test_the_tolerance_is_within_what_the_dtype_itself_moves(
     reference: Mapping[str, Continuation], model_dir: Path
@@ -49,8 +52,9 @@ def test_eight_at_a_time(
     for first in range(0, len(names), 8):
         group = names[first : first + 8]
         server.flush()
-        generated |= zip(group, server.batch_tokens((prompt_ids[name] for name in group), TOKENS), strict=True)
-    matches_reference("eight at a time", generated)
+        answers = server.batch_tokens((prompt_ids[name] for name in group), TOKENS_TOGETHER)
+        generated |= zip(group, answers, strict=True)
+    matches_reference("eight at a time", generated, TOKENS_TOGETHER)
 
 
 def test_a_shared_prefix_from_the_cache(

@@ -21,6 +21,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "exa
 RUN_ELSEWHERE = {
     "make demo": "tests/serving/test_demo.py",
     "make test": ".ci/run",
+    "make bench": "tests/benchmarks/test_planning.py",
     "make venv": ".ci/run",
     "make lint": ".ci/run",
     "make format": "tests/unit/test_docs.py::test_make_targets_exist",
