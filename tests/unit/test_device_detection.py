@@ -167,7 +167,7 @@ def test_the_plan_of_the_software_device(bench: Workbench, monkeypatch: pytest.M
     runtime = plan.value("get_device_runtime")
     assert (runtime.device_name, runtime.device_type, runtime.dispatch_key) == ("kunlun", "cpu", "kunlun")
     assert not runtime.capabilities.graph_capture
-    assert (plan.value("get_comm_backend"), plan.value("get_group_device")) == ("gloo", "cpu")
+    assert (plan.value("get_comm_backend"), plan.value("get_group_device")) == ("gloo", None)
     assert plan.value("get_server_arg_defaults", "max_total_tokens").value == 65536
     assert "SGLANG_IS_FLASHINFER_AVAILABLE" not in plan.named("get_process_env")
 
