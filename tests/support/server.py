@@ -24,7 +24,7 @@ LAUNCH = (sys.executable, "-m", "sglang.launch_server")
 SERVE = (str(Path(sys.executable).with_name("sglang")), "serve")
 KUNHOOK = str(Path(sys.executable).with_name("kunhook"))
 
-OURS = re.compile(r"^(KUNHOOK|KUNLUN|SGLANG|ACME)_")
+OURS = re.compile(r"^(KUNHOOK|KUNLUN|SGLANG|ACME|XPU)_")
 """Variables that would change what a process under test does."""
 
 START_SECONDS = 300.0
