@@ -10,9 +10,9 @@ from tests.support.reference import Continuation
 TOLERANCE = 0.25
 """Largest distance of two logits, in bfloat16, that counts as a near tie.
 
-The best logits of the model reach 38, where neighbouring bfloat16 numbers are 0.25 apart: it is one step there, two below
-32. Between bfloat16 and float32 the reference itself moves the gap of its two best tokens by 0.06 in the median, by up to
-0.29 in 99 of 100 steps and by 0.45 at most; ``test_parity`` measures that anew.
+The best logits of the model reach 38, where neighbouring bfloat16 numbers are 0.25 apart: it is one step there, two
+steps below 32. Between bfloat16 and float32 the reference itself moves the gap of its two best tokens by 0.06 in the
+median, by up to 0.29 in 99 of 100 steps and by 0.45 at most; ``test_parity`` measures that anew.
 """
 
 
