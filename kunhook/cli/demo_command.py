@@ -21,7 +21,7 @@ _READY_TIMEOUT = 300.0
 @click.option("--max-tokens", default=64, show_default=True, help="Length of the text that is timed.")
 def command(profile: str | None, overrides: tuple[str, ...], max_tokens: int) -> int:
     """Serve a real model on the software Kunlun, ask it one question, show the hooks, stop."""
-    from kunhook import launch
+    from kunhook import launch, manifest
     from kunhook.demo import model
     from kunhook.demo.server import free_port, running
 
@@ -42,6 +42,9 @@ def command(profile: str | None, overrides: tuple[str, ...], max_tokens: int) ->
             tokens, seconds = _time(server, max_tokens)
             click.echo(f"{tokens} tokens in {seconds:.2f} s: {tokens / seconds:.1f} tokens/s\n")
             _show_hooks(server.process.pid)
+    # Processes that are killed leave their manifests; reading removes those.
+    manifest.read()
+    manifest.read()  # processes ended by a signal leave their manifests; a reader removes them
     click.echo("server stopped")
     if EXPECTED not in answer:
         click.echo(f"kunhook: the answer does not contain {EXPECTED!r}", err=True)
